@@ -1,5 +1,5 @@
-// Stands in for ruedad in tests of its clients: serves agent.proto and admin.proto with what the
-// test tells it, and keeps what it was told.
+// Stands in for ruedad in tests of its clients: serves agent.proto and admin.proto with the replies
+// that the test sets, and keeps the requests that it gets.
 #pragma once
 
 #include <chrono>
@@ -19,24 +19,24 @@ namespace rueda::test {
 
 class FakeDaemon {
  public:
-  // Serves at once. `socket` is a path or @name.
+  // Begins to serve at once. `socket` is a path or @name.
   FakeDaemon(std::string socket, std::string node_id);
   ~FakeDaemon();
 
   const std::string& socket() const { return socket_; }
-  // Every job from now on is answered by a failure with this text instead of being registered.
+  // Answers every job from now on by a failure with this text instead of registering it.
   void refuse_jobs(const std::string& text);
   // Waits for a job and tells its launcher that it has failed.
   void fail_job(const std::string& text, int origin_rank);
 
-  // Wait up to 20 s for it; empty or default if it did not come.
+  // These wait up to 20 s for the event. They return an empty or default value if it did not come.
   std::vector<v1::JobSpec> wait_for_jobs(size_t count);
   v1::RankFailed wait_for_rank_failed();
   bool wait_for_job_end();
 
-  // What it says of itself, but for its name, version and ports.
+  // The daemon's description of itself, except its name, version and ports.
   v1::DescribeReply describe_reply;
-  // What the admin service says.
+  // The replies of the admin service.
   v1::GetStatusReply status_reply;
   v1::ListJobsReply jobs_reply;
   v1::ListPlansReply plans_reply;

@@ -1,5 +1,6 @@
-// A program that ruedarun can start in ruedad's place: the same flags and ready line, a fake
-// service behind it. --fake=fail: ends at once; --fake=silent: never gets ready.
+// A program that ruedarun can start in ruedad's place. It has the same flags and ready line, and a
+// fake service behind them. With --fake=fail it ends at once; with --fake=silent it never gets
+// ready.
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -33,7 +34,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "port taken\n");
     return 3;
   }
-  // Before any thread, so that all of them leave the signal to sigwait().
+  // The signal is blocked before any thread starts, so that all threads leave it to sigwait().
   sigset_t ends;
   ::sigemptyset(&ends);
   ::sigaddset(&ends, SIGTERM);
@@ -49,7 +50,7 @@ int main(int argc, char** argv) {
     ::close(fd);
   }
   if (!flags["--leash-fd"].empty()) {
-    // As a real one, it ends with its launcher and not by a signal.
+    // The program ends with its launcher and not by a signal, as a real daemon does.
     char byte = 0;
     while (::read(std::stoi(flags["--leash-fd"]), &byte, 1) > 0) {
     }

@@ -21,7 +21,7 @@ namespace {
 
 constexpr double kDeadlineSeconds = 20;
 
-// Drops the stream at its end.
+// Reads what is there, and drops the stream at its end.
 void read_into(UniqueFd& fd, std::string& text) {
   char buffer[65536];
   const ssize_t got = ::read(fd.get(), buffer, sizeof(buffer));

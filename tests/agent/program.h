@@ -1,4 +1,4 @@
-// A program under test: started, watched and read by a test.
+// Runs a program under test, which a test starts, watches and reads.
 #pragma once
 
 #include <functional>
@@ -19,10 +19,10 @@ inline const std::string kFakeRuedad = testing_support::program_path("fake_rueda
 
 class Program {
  public:
-  // Aborts the test program if it cannot be started.
+  // Starts the program. Aborts the test program if that fails.
   explicit Program(std::vector<std::string> argv,
                    std::vector<std::pair<std::string, std::string>> environment = {});
-  // Kills it if it still runs.
+  // Kills the program if it still runs.
   ~Program();
 
   pid_t pid() const { return child_.pid; }
@@ -34,7 +34,7 @@ class Program {
   bool wait_until_half_full();
   // Reads everything and waits for the end; 20 s at most, then the exit code is -1.
   int wait();
-  // The same, without reading what it writes.
+  // Waits for the end without reading what the program writes.
   int wait_without_reading();
 
   const std::string& out() const { return out_; }
@@ -53,13 +53,13 @@ class Program {
   bool is_reaped_ = false;
 };
 
-// Whether a process has gone, or goes within 20 s. A zombie has gone.
+// Returns whether a process has gone, or goes within 20 s. A zombie counts as gone.
 bool is_gone(pid_t pid);
 
-// "@rueda-test-..." that no other test uses.
+// Returns a name "@rueda-test-..." that no other test uses.
 std::string unique_socket();
 
-// The number behind the first `key` in `text`; 0 if there is none.
+// Returns the number behind the first `key` in `text`, or 0 if there is none.
 int number_after(const std::string& text, const std::string& key);
 
 }  // namespace rueda::test

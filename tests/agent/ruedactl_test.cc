@@ -53,7 +53,7 @@ TEST(Format, JsonHasEveryFieldByItsProtoName) {
   const auto& job = json["jobs"][0];
   EXPECT_EQ(job["job_id"], "job-a");
   EXPECT_EQ(job["missing_ranks"], (nlohmann::ordered_json{2, 3}));
-  // Not the string that protobuf's own JSON makes of 64 bits.
+  // The value is a number, while protobuf's own JSON makes a string of 64 bits.
   EXPECT_EQ(job["bytes_reduced"], uint64_t{1} << 60);
   EXPECT_EQ(job["error"], "");
   EXPECT_EQ(job.size(), static_cast<size_t>(v1::ListJobsReply::Job::descriptor()->field_count()));

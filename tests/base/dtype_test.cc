@@ -18,7 +18,7 @@ TEST(DType, SizesOfElements) {
   static_assert(element_bytes(DType::kInt8) == 1);
   static_assert(element_bytes(DType::kUInt8) == 1);
   static_assert(element_bytes(DType::kBool) == 1);
-  // A number that came from outside and means no type.
+  // A number that came from outside may mean no type.
   EXPECT_EQ(element_bytes(static_cast<DType>(kDTypeCount)), 0u);
 }
 

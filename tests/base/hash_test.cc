@@ -9,7 +9,7 @@ namespace {
 
 uint64_t of_bytes(std::string_view bytes) { return Fnv1a().add_bytes(bytes).value(); }
 
-// From the authors' list of test vectors (Fowler, Noll, Vo).
+// The values are from the authors' list of test vectors (Fowler, Noll, Vo).
 TEST(Fnv1a, KnownVectors) {
   EXPECT_EQ(of_bytes(""), 0xcbf29ce484222325u);
   EXPECT_EQ(of_bytes("a"), 0xaf63dc4c8601ec8cu);

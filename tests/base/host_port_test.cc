@@ -25,7 +25,7 @@ TEST(HostPort, NothingButAHostAndAPortCanBeDialled) {
   EXPECT_EQ(parse_dial_address("node-1.example:28400").value(),
             (HostPort{"node-1.example", 28400}));
   EXPECT_EQ(parse_dial_address("[fe80::1%eth0]:1").value(), (HostPort{"fe80::1%eth0", 1}));
-  // Names that gRPC would take for schemes.
+  // gRPC would take these names for schemes.
   EXPECT_EQ(parse_dial_address("unix:11").value(), (HostPort{"unix", 11}));
   EXPECT_EQ(parse_dial_address("dns:11").value(), (HostPort{"dns", 11}));
   for (const char* wrong : {"", "node", "node:0", "node:65536", "unix:/root-only.sock",
@@ -49,7 +49,7 @@ TEST(HostPort, NumericHostsAreKnownWithoutAsking) {
 TEST(HostPort, GrpcIsGivenAddresses) {
   EXPECT_EQ(dial_target({"127.0.0.1", 80}).value(), "ipv4:127.0.0.1:80");
   EXPECT_EQ(dial_target({"::1", 80}).value(), "ipv6:[::1]:80");
-  // Of one family, whatever the name has.
+  // The addresses are of one family, whatever addresses the name has.
   EXPECT_THAT(dial_target({"localhost", 80}).value(),
               AnyOf("ipv4:127.0.0.1:80", "ipv6:[::1]:80", "ipv6:[::1]:80,[::ffff:127.0.0.1]:80",
                     "ipv6:[::ffff:127.0.0.1]:80,[::1]:80"));

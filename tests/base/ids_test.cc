@@ -9,7 +9,7 @@
 namespace rueda {
 namespace {
 
-// One kind of id never stands in for another, nor for a bare number.
+// One kind of id never converts to another kind, nor to a bare number.
 static_assert(!std::is_convertible_v<Rank, LocalRank>);
 static_assert(!std::is_constructible_v<NodeIndex, Rank>);
 static_assert(!std::is_convertible_v<int, Rank>);
@@ -19,7 +19,7 @@ static_assert(!std::equality_comparable_with<Rank, NodeIndex>);
 static_assert(!std::equality_comparable_with<Seq, Ticket>);
 static_assert(!std::equality_comparable_with<Rank, int>);
 
-// They cost no more than the number.
+// Ids are as small as their numbers.
 static_assert(sizeof(Rank) == sizeof(int32_t) && sizeof(Seq) == sizeof(uint64_t));
 static_assert(std::is_trivially_copyable_v<Rank> && std::is_trivially_copyable_v<Seq>);
 

@@ -9,7 +9,7 @@ namespace {
 
 using Shape = std::vector<int64_t>;
 
-// The places of all ranks follow each other without gaps, in every kind.
+// Checks that the parts of all ranks follow each other without gaps.
 void expect_row(const std::vector<ElementRange>& parts, int64_t elements) {
   int64_t at = 0;
   for (const ElementRange& part : parts) {

@@ -9,7 +9,7 @@ namespace {
 
 using std::chrono::microseconds;
 
-// A core that comes back after `yield_takes`.
+// A core that a thread gets back `yield_takes` after it has yielded.
 struct Core {
   microseconds clock{0};
   microseconds yield_takes{2};
@@ -28,7 +28,7 @@ struct FakeMachine {
 
 class YieldingWaitTest : public testing::Test {
  protected:
-  // Waits for what never happens; whether it was tried at all.
+  // Waits for an event that never happens, and returns whether it waited at all.
   bool try_once() {
     bool was_asked = false;
     EXPECT_FALSE(wait_.until([&] {

@@ -1,4 +1,4 @@
-// A step that repeats as it was allocates nothing in the training process.
+// Tests that a step that repeats as it was allocates nothing in the training process.
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,7 +16,7 @@ namespace {
 using testing_support::allocations_of_this_thread;
 
 constexpr int64_t kElements = 16;
-constexpr size_t kTensors = 50;  // as many as may be in flight, and fewer
+constexpr size_t kTensors = 50;  // is less than what may be in flight
 constexpr rueda_reduce_options kOptions{sizeof(kOptions), RUEDA_SUM, 1.0, 1.0, 0};
 
 TEST(ClientAllocation, AStepThatRepeatsAllocatesNothing) {

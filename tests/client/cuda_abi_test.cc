@@ -1,4 +1,4 @@
-// What librueda takes for the CUDA driver's ABI (client/src/device/cuda_abi.h) against the header
+// Compares librueda's copy of the CUDA driver's ABI (client/src/device/cuda_abi.h) with the header
 // of the toolkit that this is compiled with.
 #include "client/src/device/cuda_abi.h"
 

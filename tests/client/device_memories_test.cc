@@ -51,7 +51,7 @@ class DeviceMemoriesTest : public testing::Test {
   ScriptedDriver driver_;
   std::vector<rueda_abi_device_memory> added;
   std::set<uint32_t> open;
-  std::set<uint64_t> in_use;  // addresses
+  std::set<uint64_t> in_use;  // addresses in flight
   std::vector<Status> staged;
   Status add_fails;
   static constexpr uint32_t kFirstJoin = 1'000'000;
@@ -154,7 +154,7 @@ TEST_F(DeviceMemoriesTest, AllThatANewAllocationCoversIsForgotten) {
     ASSERT_TRUE(memories_.locate(base, 8).is_ok());
     driver_.free(base);
   }
-  driver_.allocate(0x1080, 0x1000);  // reaches into the third
+  driver_.allocate(0x1080, 0x1000);  // reaches into the third allocation
   EXPECT_EQ(memories_.locate(0x1900, 8).value().offset, 0x880u);
   EXPECT_EQ(open, std::set<uint32_t>{4});
   EXPECT_EQ(memories_.locate(0x1180, 8).value().memory_id, 4u);
@@ -212,11 +212,11 @@ TEST_F(DeviceMemoriesTest, WhatTheWorkerCannotOpenIsStagedAndSaidOnce) {
   EXPECT_EQ(memories_.stats().hits, 1u) << "it is known that it cannot be opened";
   add_fails = Status::ok();
   EXPECT_TRUE(memories_.locate(0x1000, 8).value().is_staged);
-  // A tensor is staged when some of it is, of whatever kind the allocations are.
+  // A tensor is staged as soon as some of it is, whatever the kinds of its allocations.
   EXPECT_TRUE(memories_.locate(0x1ff8, 16).value().is_staged);
   EXPECT_FALSE(memories_.locate(0x2000, 8).value().is_staged);
   EXPECT_TRUE(joined.empty());
-  // In use, it stays known; another allocation may be one that can be opened.
+  // An allocation in use stays known; another allocation may be of a kind that can be opened.
   in_use.insert(0x4008);
   EXPECT_EQ(memories_.forget(0x4000).code(), Code::kInvalidArgument);
   in_use.clear();
@@ -224,7 +224,7 @@ TEST_F(DeviceMemoriesTest, WhatTheWorkerCannotOpenIsStagedAndSaidOnce) {
   EXPECT_FALSE(memories_.locate(0x4000, 8).value().is_staged);
 }
 
-// Pieces of 0x1000 bytes from 0x1000 on, by descriptors.
+// Tests with pieces of 0x1000 bytes from 0x1000 on, which are shared by descriptors.
 class DeviceJoinsTest : public DeviceMemoriesTest {
  protected:
   void map(int pieces) {
@@ -258,13 +258,13 @@ TEST_F(DeviceJoinsTest, ATensorAcrossAllocationsLiesInTheirJoin) {
   EXPECT_EQ(memories_.stats().known, 3u);
   EXPECT_EQ(memories_.stats().misses, 1u);
   const int finds = driver_.finds;
-  // The same once more, and another tensor in the same allocations.
+  // A known tensor comes once more, and then another tensor in the same allocations.
   EXPECT_EQ(id_at(0x1ff8, 0x2000), kFirstJoin + 1);
   EXPECT_EQ(memories_.locate(0x1000, 0x3000).value().offset, 0u);
   EXPECT_EQ(driver_.finds, finds);
   EXPECT_EQ(memories_.stats().hits, 2u);
   EXPECT_EQ(memories_.stats().checks, 6u) << "one for each allocation";
-  // Up to the seam and not beyond; in one of them alone; in fewer of them.
+  // These tensors end at the seam, lie in one allocation alone, or need fewer allocations.
   EXPECT_EQ(id_at(0x1ff8, 8), 1u);
   EXPECT_EQ(id_at(0x2000, 0x1000), 2u);
   EXPECT_EQ(joined.size(), 1u);
@@ -285,9 +285,9 @@ TEST_F(DeviceJoinsTest, WithAnnouncedFreesAJoinIsFoundWithoutAQuestion) {
 
 TEST_F(DeviceJoinsTest, APieceThatComesAgainTakesItsJoinsWithIt) {
   map(4);
-  EXPECT_EQ(id_at(0x1800, 0x1000), kFirstJoin + 1);  // 1, 2
-  EXPECT_EQ(id_at(0x2800, 0x1000), kFirstJoin + 2);  // 2, 3
-  EXPECT_EQ(id_at(0x3800, 0x1000), kFirstJoin + 3);  // 3, 4
+  EXPECT_EQ(id_at(0x1800, 0x1000), kFirstJoin + 1);  // allocations 1, 2
+  EXPECT_EQ(id_at(0x2800, 0x1000), kFirstJoin + 2);  // allocations 2, 3
+  EXPECT_EQ(id_at(0x3800, 0x1000), kFirstJoin + 3);  // allocations 3, 4
   map_again(0x2000);
   EXPECT_EQ(id_at(0x3800, 0x1000), kFirstJoin + 3);
   EXPECT_EQ(memories_.stats().recycled, 0u) << "it has nothing of it";
@@ -363,7 +363,7 @@ TEST_F(DeviceJoinsTest, TheLeastRecentlyUsedMakesRoomUnlessItIsHeld) {
   EXPECT_FALSE(open.contains(kFirstJoin + 3));
   EXPECT_TRUE(open.contains(kFirstJoin + 1) && open.contains(kFirstJoin + 2));
   EXPECT_EQ(memories_.stats().known, kMost + 2u);
-  // It comes again, in place of the next.
+  // The join comes again, in place of the next one.
   id_at(across(3), 0x1000);
   EXPECT_FALSE(open.contains(kFirstJoin + 4));
   std::vector<DeviceMemories::Place> all;

@@ -142,7 +142,7 @@ void FakeDaemon::serve_connection() {
       std::lock_guard lock(mutex_);
       if (stops_ || !connection_.is_open()) return;
       if (submission_ring_.data != nullptr) {
-        // Announce the sleep, then look once more.
+        // The daemon announces that it sleeps, then looks at the ring once more.
         std::atomic_ref<uint32_t>(ring(submission_ring_.data).consumer_waiting).store(1);
         std::atomic_thread_fence(std::memory_order_seq_cst);
         drain_submissions_locked();
@@ -299,7 +299,7 @@ void FakeDaemon::finish_locked(const rueda_abi_submission& record, int32_t code,
     std::byte* target = out.data + record.output_offset;
     if (tensor.kind == static_cast<uint8_t>(CollectiveKind::kBroadcast) &&
         tensor.root != options_.rank) {
-      std::memset(target, 0x11, bytes);  // what the root is taken to have sent
+      std::memset(target, 0x11, bytes);  // stands for what the root has sent
     } else {
       const Mapping& in = arenas_.at(record.input_arena);
       RUEDA_CHECK(record.input_offset + bytes <= in.bytes);

@@ -1,6 +1,6 @@
-// A daemon in a thread that speaks client/abi/rueda_abi.h to one client at a time and does what a
-// test tells it, right or wrong. It reduces for a world of one rank: output = input * prescale *
-// postscale.
+// Runs a daemon in a thread, which speaks client/abi/rueda_abi.h to one client at a time and does
+// what a test tells it, right or wrong. It reduces for a world of one rank: output = input *
+// prescale * postscale.
 #pragma once
 
 #include <condition_variable>
@@ -26,17 +26,17 @@ class FakeDaemon {
     uint16_t version = RUEDA_ABI_VERSION;
     int32_t attach_code = 0;
     std::string attach_text;
-    bool starts = true;  // sends STARTED
+    bool starts = true;  // whether it sends STARTED
     bool seals_rings = true;
-    bool answers = true;    // requests after the attach
-    bool completes = true;  // submissions, at once
-    int32_t rank = 0;       // whose result a broadcast is: the root's or not
+    bool answers = true;    // whether it answers requests after the attach
+    bool completes = true;  // whether it completes submissions at once
+    int32_t rank = 0;       // the client's rank, which is the root of a broadcast or is not
     int32_t world_size = 1;
   };
   struct Counts {
     int attaches = 0;
-    int detaches = 0;  // clean goodbyes
-    int lost = 0;      // connections that ended without one
+    int detaches = 0;  // connections that ended with a goodbye
+    int lost = 0;      // connections that ended without a goodbye
     int interns = 0;
     int arenas_added = 0;
     int arenas_removed = 0;
@@ -48,26 +48,27 @@ class FakeDaemon {
   ~FakeDaemon();
 
   const std::string& socket_path() const { return path_; }
-  // What a client needs to attach.
+  // Returns what a client needs to attach.
   Config config() const;
   // Sets RUEDA_* and RANK, LOCAL_RANK for rueda_init.
   void set_environment() const;
 
   Counts counts() const;
-  // The records seen so far.
+  // Returns the records that have come so far.
   std::vector<rueda_abi_submission> submissions() const;
-  // Blocks until the condition on the counts holds. False after 20 s.
+  // Blocks until the condition on the counts holds. Returns false after 20 s.
   template <class Condition>
   bool wait_for(Condition condition) {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, std::chrono::seconds(20), [&] { return condition(counts_); });
   }
 
-  // From now on: complete submissions at once, those held back first, or hold them back.
+  // Says whether submissions are completed at once from now on, those that were held back first, or
+  // are held back.
   void set_completes(bool completes);
-  // Reduces and completes one that was held back.
+  // Reduces and completes a submission that was held back.
   void complete(uint64_t ticket, int32_t code = 0, const std::string& text = "");
-  // A completion as it is, for any ticket.
+  // Pushes a completion as it is, for any ticket.
   void push_raw(const rueda_abi_completion& record, const std::string& text, bool rings = true);
   void fail_job(int32_t code, const std::string& text);
   // Writes an impossible tail into the completion ring.

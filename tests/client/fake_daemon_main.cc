@@ -1,5 +1,5 @@
-// The fake daemon as a program, for tests in Python: prints its socket's path and serves until its
-// standard input ends. Argument "hold": never completes a submission.
+// Runs the fake daemon as a program, for tests in Python. It prints its socket's path and serves
+// until its standard input ends. With the argument "hold" it never completes a submission.
 #include <cstdio>
 #include <string_view>
 

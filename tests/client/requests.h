@@ -1,4 +1,4 @@
-// Short ways to a TensorRequest of float32.
+// Makes TensorRequests of float32 in a short way.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-// A driver whose allocations the test makes and frees, and which counts what it is asked.
+// Simulates a driver whose allocations the test makes and frees, and which counts the questions
+// that it is asked.
 #pragma once
 
 #include <cstring>
@@ -42,7 +43,7 @@ class ScriptedDriver final : public DeviceDriver {
     return exported;
   }
 
-  // Host memory is where it is.
+  // Pinned host memory has the same address on the device.
   Result<uint64_t> register_host(std::span<std::byte> memory) override {
     if (!register_fails.is_ok()) return register_fails;
     pinned.insert(memory.data());
@@ -50,7 +51,7 @@ class ScriptedDriver final : public DeviceDriver {
   }
   void unregister_host(std::byte* memory) override { EXPECT_EQ(pinned.erase(memory), 1u); }
 
-  // What streams have is done in advance(); device memory of streams is the host's, too.
+  // advance() does the work of streams. Streams see device memory at its host address.
   Result<void*> make_stream() override { return static_cast<void*>(&own_stream); }
   void free_stream(void* stream) override { EXPECT_EQ(stream, &own_stream); }
   Status synchronize(void* stream) override {

@@ -51,7 +51,7 @@ class StagedCopiesTest : public testing::Test {
   }
   bool is_room_for(size_t bytes) { return copies_.take(bytes).value().has_value(); }
   static uint64_t address(const void* memory) { return reinterpret_cast<uint64_t>(memory); }
-  // As the worker has the block, of the first memory.
+  // Returns the block as the worker sees it, in the first memory.
   std::byte* in_worker(const StagedCopies::Block& block) { return worker_ + block.offset(); }
 
   ScriptedDriver driver_;
@@ -71,7 +71,7 @@ TEST_F(StagedCopiesTest, ATensorGoesToTheWorkerAndBackInTheOrderOfAStream) {
   StagedCopies::Block block = take(tensor.size());
   EXPECT_EQ(block.offset() % kBlockAlignmentBytes, 0u);
   ASSERT_TRUE(copies_.copy_in(block, address(tensor.data()), tensor.size(), &stream_).is_ok());
-  std::fill(tensor.begin(), tensor.end(), std::byte{2});  // the stream is behind
+  std::fill(tensor.begin(), tensor.end(), std::byte{2});  // before the stream has read it
   driver_.advance(&stream_);
   std::byte* const there = in_worker(block);
   EXPECT_TRUE(std::all_of(there, there + 1000, [](std::byte b) { return b == std::byte{2}; }));

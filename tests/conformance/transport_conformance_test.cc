@@ -1,4 +1,4 @@
-// How channels behave once they are open, on every transport.
+// Tests how channels behave once they are open, on every transport.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -12,7 +12,7 @@
 namespace rueda::transport {
 namespace {
 
-// Bytes that tell which frame and which place in it they are of.
+// Returns a byte that tells which frame it belongs to, and its place in the frame.
 std::byte pattern(uint64_t seq, size_t offset) { return std::byte(seq * 131 + offset * 7 + 1); }
 
 void fill(Region& region, size_t offset, uint64_t seq, size_t bytes) {
@@ -75,7 +75,7 @@ class Stream {
   std::mt19937 random_{42};
 };
 
-// Checks order and content as frames come, and releases each at once. Of a slot, frames come in
+// Checks order and content as frames come, and releases each at once. The frames of a slot come in
 // order.
 struct Checker {
   explicit Checker(Reader& r, bool releases_with_others = false) : reader(r) {
@@ -192,7 +192,7 @@ TEST_P(TransportConformance, FullSizeFramesOfManySlots) {
   }
 }
 
-// A transport need not ask; what it is told, it does.
+// A transport need not ask where a payload goes, but if it asks, it must follow the answer.
 TEST_P(TransportConformance, PayloadsGoWhereTheyArePlaced) {
   constexpr uint32_t kSlots = 4;
   constexpr uint32_t kBytes = 40'000;
@@ -317,7 +317,7 @@ TEST_P(TransportConformance, WhatWasSentArrivesThoughTheWriterCloses) {
   open(writer, reader, slots, channel_id(), kSlots, kBytes);
   fill(memory, 0, 0, kBytes);
   const SendBuffer part = memory.part(0, kBytes);
-  // Credits that are never looked at must not cost frames.
+  // Frames must not get lost if credits are never looked at.
   reader.when_frame = [&](const FrameHeader& header, std::span<std::byte>) {
     reader.channel->release(header.slot);
   };

@@ -22,7 +22,8 @@ Fabric striped(const Fabric& inner, uint32_t streams) {
   return fabric;
 }
 
-// Where no address has RDMA, as with loopback, both ends find that out and the channel is over TCP.
+// Returns the fabric that can upgrade to RDMA, at an address without RDMA, such as loopback: both
+// ends find that out, and the channel is over TCP.
 std::optional<Fabric> fallback_fabric() {
   const auto make_upgrader = [](boost::asio::io_context& io) {
     Status why;
@@ -37,8 +38,8 @@ std::optional<Fabric> fallback_fabric() {
                 }};
 }
 
-// RDMA is only there where a device has the address that RUEDA_TEST_RDMA_ADDRESS names, as in
-// tests/rdma. A channel that is over TCP fails.
+// Returns the fabric with RDMA, if a device has the address that RUEDA_TEST_RDMA_ADDRESS names, as
+// in tests/rdma. A channel that is over TCP then fails.
 std::optional<Fabric> rdma_fabric() {
   const char* const address = std::getenv("RUEDA_TEST_RDMA_ADDRESS");
   if (address == nullptr) return std::nullopt;

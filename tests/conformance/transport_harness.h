@@ -1,4 +1,4 @@
-// What the conformance suite needs to drive any transport.
+// Provides what the conformance suite needs to drive any transport.
 //
 // To bring a new implementation (RDMA, say) into the suite, add one Fabric to all_fabrics() in
 // transport_harness.cc, and nothing else. It may leave itself out of the list when is_viable() says
@@ -36,13 +36,13 @@ struct Fabric {
 std::vector<Fabric> all_fabrics();
 inline void PrintTo(const Fabric& fabric, std::ostream* out) { *out << fabric.name; }
 
-inline constexpr int64_t kLongMs = 20'000;  // a hang, not a wait
+inline constexpr int64_t kLongMs = 20'000;  // the time after which a test has hung
 inline constexpr int64_t kShortMs = 60;     // a timeout that a test waits for
 
 class Loop {
  public:
   boost::asio::io_context& io() { return io_; }
-  // False when it did not become true in kLongMs.
+  // Runs the loop until done() holds. Returns false if it did not within kLongMs.
   bool run_until(const std::function<bool()>& done) {
     const auto give_up = std::chrono::steady_clock::now() + std::chrono::milliseconds(kLongMs);
     while (!done()) {
@@ -63,7 +63,7 @@ class Loop {
       boost::asio::make_work_guard(io_);
 };
 
-// Memory registered with a transport for as long as this lives.
+// Holds memory that is registered with a transport for as long as this object lives.
 class Region {
  public:
   Region(Transport& transport, size_t bytes)
@@ -149,7 +149,7 @@ JobToken token_of(uint8_t seed);
 ChannelId channel_id(uint64_t job = 7, uint32_t epoch = 3, int32_t from = 0, int32_t to = 1);
 FrameHeader header_for(const ChannelId& id, uint32_t slot, uint64_t seq, size_t payload_bytes);
 
-// Two transports on one loop, `left` listening and `right` too, and channels from left to right.
+// Sets up two transports on one loop, which both listen, and channels from left to right.
 class TransportConformance : public ::testing::TestWithParam<Fabric> {
  protected:
   TransportConformance();

@@ -1,4 +1,4 @@
-// How channels are opened, refused and withdrawn, on every transport.
+// Tests how channels are opened, refused and withdrawn, on every transport.
 #include "tests/conformance/transport_harness.h"
 
 namespace rueda::transport {
@@ -7,7 +7,7 @@ namespace {
 using Sending = Result<std::unique_ptr<SendChannel>>;
 using Receiving = Result<std::unique_ptr<ReceiveChannel>>;
 
-// The outcome of an expect() or a connect(), and the channel if there is one.
+// Holds the outcome of an expect() or a connect(), and the channel if there is one.
 template <class Channel>
 struct Outcome {
   std::function<void(Result<std::unique_ptr<Channel>>)> handler() {
@@ -67,10 +67,11 @@ TEST_P(TransportSetupConformance, ExpectFirst) {
   EXPECT_EQ(right_->rejected(), 0u);
 }
 
-// Healthy jobs, whose neighbours begin at different times, were counted and logged as strangers.
+// Neighbours of healthy jobs, which begin at different times, were once counted and logged as
+// strangers.
 TEST_P(TransportSetupConformance, APeerThatComesBeforeItIsExpectedIsNotRejected) {
   left_->connect(to_right(), sending_.handler());
-  // Long enough for it to have come: another attempt that times out later.
+  // Another attempt that times out later shows that the peer has had time to come.
   Outcome<SendChannel> marker;
   ConnectOptions nowhere = to_right(channel_id(9));
   nowhere.address = GetParam().dead_address;
@@ -224,7 +225,7 @@ TEST_P(TransportSetupConformance, StopWithdrawsEverythingButChannels) {
   writer_.channel = std::move(sending_.channel);
   write(writer_, channel_id(), 0, 0, {});
   ASSERT_TRUE(loop_.run_until([&] { return reader_.frames.size() == 1; }));
-  // Long enough for what was withdrawn to have spoken up: another attempt that times out later.
+  // Another attempt that times out later shows that the withdrawn one has had time to call back.
   Outcome<SendChannel> marker;
   std::unique_ptr<Transport> other = factory_(loop_.io());
   ConnectOptions nowhere = to_right();

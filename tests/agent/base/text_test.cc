@@ -10,7 +10,8 @@ TEST(Text, AFileIsReadWhole) {
   EXPECT_EQ(contents_of("/proc/self/no such file"), "");
 }
 
-// A process ended while what it left was looked for, and the launcher with it: its stream threw.
+// contents_of() once threw when a process ended while its leftovers were looked for, and that ended
+// the launcher.
 TEST(Text, WhatCannotBeReadIsNoException) { EXPECT_EQ(contents_of("/proc/self/mem"), ""); }
 
 }  // namespace

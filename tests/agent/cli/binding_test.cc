@@ -1,4 +1,4 @@
-// Who gets which CPUs, on machines that hwloc makes up.
+// Tests which process gets which CPUs, on machines that hwloc makes up.
 #include "agent/cli/binding.h"
 
 #include <gmock/gmock.h>
@@ -64,7 +64,7 @@ TEST(Binding, FewerRanksThanNumaNodesLeaveNoneIdle) {
 }
 
 TEST(Binding, ADaemonThatKeepsToCpusLeavesTheOthers) {
-  // It has one thread of core 0: the other one is no rank's.
+  // The daemon has one thread of core 0; the other thread is given to no rank.
   const Result<Binding> bound = bind_cores(machine("core:4 pu:2"), cpus("0-7"), cpus("0"), 3);
   ASSERT_TRUE(bound.is_ok());
   EXPECT_EQ(bound.value().daemon, cpus("0"));
@@ -84,7 +84,7 @@ TEST(Binding, TooFewCoresAreRefusedWithTheirNumber) {
   EXPECT_EQ(two.status().code(), Code::kResourceExhausted);
   EXPECT_THAT(two.status().message(),
               HasSubstr("2 cores are too few for a daemon and 2 ranks with one each"));
-  // Threads of one core are no two cores.
+  // Two threads of one core do not count as two cores.
   const Result<Binding> one = bind_cores(machine("core:1 pu:2"), cpus("0-1"), {}, 1);
   ASSERT_FALSE(one.is_ok());
   EXPECT_THAT(one.status().message(), HasSubstr("1 core is too few for a daemon and 1 rank"));

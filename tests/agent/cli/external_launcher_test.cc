@@ -99,7 +99,7 @@ TEST(ForeignLaunch, TorchrunUnderSrunOrMpirunIsTheLauncher) {
   both.insert(kTorchrun.begin(), kTorchrun.end());
   both.insert(kOpenMpi.begin(), kOpenMpi.end());
   EXPECT_EQ(launch_of(both).rank, 5);
-  // A script may set RANK itself, from what mpirun says.
+  // A script may set RANK itself, from the variables of mpirun.
   Variables set_by_hand = kOpenMpi;
   set_by_hand.insert({{"RANK", "5"}, {"WORLD_SIZE", "8"}, {"MASTER_ADDR", "h"}});
   EXPECT_EQ(launch_of(set_by_hand).rank, 3);

@@ -1,4 +1,4 @@
-// ruedarun with private daemons (a fake program) and with several nodes.
+// Tests ruedarun with private daemons (a fake program) and with several nodes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -50,7 +50,7 @@ TEST(VirtualNodes, DealOutRanksInBlocks) {
 
 constexpr char kShowCpus[] = "grep Cpus_allowed_list /proc/self/status";
 
-// As rank's line of /proc/self/status says.
+// Returns the CPUs that a rank has according to its line of /proc/self/status.
 std::vector<int> cpus_of(const Program& program, int rank) {
   const std::string key = "[" + std::to_string(rank) + "] Cpus_allowed_list:\t";
   const std::string out = program.out();
@@ -61,7 +61,7 @@ std::vector<int> cpus_of(const Program& program, int rank) {
   return cpus.is_ok() ? cpus.value() : std::vector<int>{};
 }
 
-// A machine is one host to NCCL, whatever daemons it has.
+// NCCL counts a machine as one host, whatever number of daemons it has.
 TEST(VirtualNodes, ASingleOneIsTheMachine) {
   Program program = with_daemons({"-np", "1", "--virtual-nodes", "1"}, "true");
   EXPECT_EQ(program.wait(), 0);
@@ -190,7 +190,7 @@ TEST(PrivateDaemon, AMissingRuedadIsNamed) {
 
 TEST(Rendezvous, TwoLaunchersMakeOneJob) {
   const std::string endpoint = free_endpoint();
-  // The node that serves comes last: the other waits for it.
+  // The launcher that serves the rendezvous comes last, so the other one waits for it.
   Program second = with_daemons(
       {"--nproc-per-node", "1", "--nnodes", "2", "--node-rank", "1", "--rdzv-endpoint", endpoint},
       std::string(kShowPlace) + "; echo $RUEDA_JOB_TOKEN $MASTER_PORT");

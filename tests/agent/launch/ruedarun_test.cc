@@ -1,4 +1,4 @@
-// ruedarun from the outside on one node, with a fake daemon and shells as ranks.
+// Tests ruedarun from the outside on one node, with a fake daemon and shells as ranks.
 #include <algorithm>
 #include <chrono>
 #include <set>
@@ -27,7 +27,7 @@ std::multiset<std::string> lines_of(const std::string& text) {
 
 class RuedarunTest : public testing::Test {
  protected:
-  // ruedarun with the fake daemon and `flags`, each rank a shell with `script`.
+  // Starts ruedarun with the fake daemon and `flags`; each rank is a shell with `script`.
   Program run(const std::vector<std::string>& flags, const std::string& script) {
     std::vector<std::string> argv{kRuedarun, "--socket", fake_.socket()};
     argv.insert(argv.end(), flags.begin(), flags.end());
@@ -130,7 +130,7 @@ TEST_F(RuedarunTest, AKilledRankIsBlamedThoughARankThatHeardOfItIsSeenFirst) {
   ASSERT_TRUE(program.wait_for_output("[1] self="));
   const pid_t heard = number_after(program.out(), "[0] self=");
   const pid_t killed = number_after(program.out(), "[1] self=");
-  program.send_signal(SIGSTOP);  // it is to see both at once
+  program.send_signal(SIGSTOP);  // the launcher is to see both deaths at once
   ::kill(heard, SIGUSR1);
   ASSERT_TRUE(is_gone(heard));
   ::kill(killed, SIGKILL);
@@ -186,7 +186,7 @@ TEST_F(RuedarunTest, EndsWhenADaemonReportsAFailureElsewhere) {
 }
 
 TEST_F(RuedarunTest, PassesInterruptsOnAndLeavesNothing) {
-  // The child in the background is what a data loader is: it must not survive its rank.
+  // The child in the background stands for a data loader: it must not survive its rank.
   Program program = run({"-np", "2"},
                         "trap 'echo interrupted; exit 5' INT; sleep 1000 & echo loader=$!; "
                         "echo self=$$; echo up; wait");
@@ -284,11 +284,11 @@ TEST_F(RuedarunTest, AReaderThatDoesNotReadCannotHoldUpItsEnd) {
   EXPECT_TRUE(is_gone(rank_pid));
 }
 
-// It once got what fits into a pipe, and no word of the rest.
+// Such a reader once got only as much as fits into a pipe.
 TEST_F(RuedarunTest, AReaderThatPausesAtTheEndGetsEverything) {
   Program program = run({}, "i=0; while [ $i -lt 20000 ]; do echo line-$i; i=$((i+1)); done");
   ASSERT_TRUE(program.wait_until_half_full());
-  std::this_thread::sleep_for(std::chrono::seconds(4));  // longer than it once was waited for
+  std::this_thread::sleep_for(std::chrono::seconds(4));  // is longer than the launcher once waited
   EXPECT_EQ(program.wait(), 0);
   EXPECT_EQ(lines_of(program.out()).size(), 20000u);
 }

@@ -55,7 +55,7 @@ class SupervisorTest : public testing::Test {
   Actions exit(int rank, const ExitStatus& status) {
     return supervisor_.on_rank_exit(Rank(rank), status);
   }
-  // From "all ranks are gone" to the exit code.
+  // Takes the steps from "all ranks are gone" to the end, and returns the exit code.
   int finish() {
     EXPECT_TRUE(has(supervisor_.on_drained(), CloseLinks{}));
     EXPECT_TRUE(has(supervisor_.on_links_closed(), SignalDaemons{SIGTERM}));
@@ -144,7 +144,7 @@ TEST_F(SupervisorTest, PassesTheUsersSignalOnAndThenKills) {
   EXPECT_EQ(finish(), 130);
 }
 
-// Slurm's warning, which once killed the launcher, and with it the job.
+// Slurm's warning once killed the launcher, and with it the job.
 TEST_F(SupervisorTest, WarningsArePassedOnAsOftenAsTheyComeAndEndNothing) {
   EXPECT_THAT(said(supervisor_.on_signal(SIGUSR1)), HasSubstr("no rank runs"));
   start(2);
@@ -226,7 +226,7 @@ TEST_F(SupervisorTest, ADeadDaemonIsNamedEvenIfItsStreamWasSeenToEndFirst) {
   EXPECT_EQ(finish(), 1);
 }
 
-// Killed in the middle of it, it would take another node's results with it.
+// A daemon that is killed while it delivers would take another node's results with it.
 TEST_F(SupervisorTest, ADaemonThatStillDeliversIsNotKilled) {
   start(1);
   exit(0, kGood);
@@ -261,7 +261,7 @@ TEST_F(SupervisorTest, NothingThatHangsKeepsItFromEnding) {
   EXPECT_TRUE(has(supervisor_.on_timer(), CancelLinks{}));
   EXPECT_TRUE(has(supervisor_.on_links_closed(), StartTimer{kGraceMs}));
   EXPECT_TRUE(has(supervisor_.on_timer(), SignalDaemons{SIGKILL}));
-  // Its own daemons end because they were told to: no news.
+  // The launcher's own daemons end because they were told to, which is not reported.
   EXPECT_TRUE(supervisor_.on_daemon_exit("n0", 77, killed(SIGKILL)).empty());
   EXPECT_TRUE(has(supervisor_.on_daemons_gone(), Finish{0}));
 }

@@ -53,7 +53,7 @@ TEST(LineSplitter, CutsLongLines) {
   EXPECT_EQ(split_all("[2] ", {long_line + "\nnext\n"}), "[2] " + std::string(kMax, 'x') +
                                                              "\n[2] " + std::string(kMax, 'x') +
                                                              "\n[2] xxxxx\n[2] next\n");
-  // The newline of a line that just fills a piece is no line of its own.
+  // The newline after text that exactly fills a piece makes no line of its own.
   EXPECT_EQ(split_all("[2] ", {std::string(kMax, 'x'), "\nnext\n"}),
             "[2] " + std::string(kMax, 'x') + "\n[2] next\n");
 }

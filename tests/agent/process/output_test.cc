@@ -1,4 +1,4 @@
-// Output onto a file whose disk is full for a while.
+// Tests output onto a file whose disk is full for a while.
 #include "agent/process/output.h"
 
 #include <fstream>
@@ -37,7 +37,7 @@ TEST(Output, GoesOnWhenThereIsRoomAgainAndSaysWhatIsLost) {
   {
     OutputSink sink(fd, [] {});
     sink.write("first\n");
-    // More than the queue holds; before the first failure is seen, it may take all.
+    // The text is longer than the queue, which may take all of it before the first failure is seen.
     const std::string line(1023, 'a');
     for (int i = 0; i < 8 * 1024; ++i) {
       sink.write(line + "\n");

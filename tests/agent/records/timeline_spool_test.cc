@@ -18,7 +18,7 @@ namespace {
 
 using nlohmann::json;
 
-// Two ranks, two tensors; rank 1 has joined before the second.
+// Returns a batch of two ranks and two tensors; rank 1 has joined before the second tensor.
 v1::TimelineBatch batch_of(uint64_t number) {
   v1::TimelineBatch batch;
   batch.set_node(1);
@@ -74,7 +74,7 @@ class TimelineSpoolTest : public ::testing::Test {
     std::ifstream file(path());
     return json::parse(file);
   }
-  // What is said of a track, in order.
+  // Returns the events on a track, in order.
   static std::vector<json> events_on(const json& timeline, const std::string& track) {
     std::vector<json> out;
     json thread;

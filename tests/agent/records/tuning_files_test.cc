@@ -1,4 +1,4 @@
-// The files of autotuning and of recorded plans.
+// Tests the files of autotuning and of recorded plans.
 
 #include <cstdlib>
 #include <filesystem>

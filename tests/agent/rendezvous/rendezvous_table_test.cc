@@ -76,7 +76,7 @@ TEST(RendezvousTable, ANumberThatHasComeIsNotGivenAgain) {
   RendezvousTable table(3, "id");
   EXPECT_TRUE(table.arrive(node(1)).is_ok());
   EXPECT_TRUE(table.arrive(node(1)).is_ok()) << "its connection was lost";
-  Arrival other = node(1);  // all the same, but another process
+  Arrival other = node(1);  // equal except for the process
   other.launcher = launcher_of(7);
   const Status status = table.arrive(other);
   EXPECT_EQ(status.code(), Code::kInvalidArgument);

@@ -24,7 +24,7 @@ using testing::HasSubstr;
 
 const std::string kSecret(32, 's');
 
-// What nodes are told at one rendezvous of two nodes.
+// Holds what nodes are told at one rendezvous of two nodes.
 class Place {
  public:
   explicit Place(std::string secret = "", const std::string& host = "127.0.0.1")
@@ -110,7 +110,7 @@ TEST(RendezvousMeeting, TheFirstOneOfANumberWins) {
   EXPECT_THAT(place.said(), HasSubstr("refused who came as node 1"));
 }
 
-// Each time leaves a connection, which is as good as a stranger's.
+// Each coming leaves a connection, which costs as much as a stranger's.
 TEST(RendezvousMeeting, NobodyComesWithoutEnd) {
   Place place;
   const Arrival again{1, 2, 1, "n1", "n1:1", "id", new_launcher().value()};
@@ -172,7 +172,7 @@ TEST(RendezvousMeeting, AFloodOfIdleConnectionsKeepsNobodyOut) {
   Node one(place, 1);
   EXPECT_TRUE(one.outcome().is_ok());
   EXPECT_TRUE(zero.outcome().is_ok());
-  // All but so many were sent away to make room.
+  // All but kMaxRendezvousStrangers were closed to make room.
   for (size_t i = 0; i < flood.size() - RendezvousGate::kMaxRendezvousStrangers; ++i) {
     pollfd ended{.fd = flood[i].get(), .events = POLLRDHUP, .revents = 0};
     EXPECT_EQ(::poll(&ended, 1, 20'000), 1) << i;
@@ -183,7 +183,8 @@ TEST(RendezvousMeeting, ListensOnlyAtTheAddressThatTheEndpointNames) {
   Place place("", "127.0.0.2");
   EXPECT_GE(connect_to("127.0.0.2", place.port).get(), 0);
   EXPECT_LT(connect_to("127.0.0.1", place.port).get(), 0);
-  // 192.0.2.1 is nobody's: somebody forwards it to here.
+  // 192.0.2.1 belongs to no machine, so the endpoint stands for an address that somebody forwards
+  // to this one.
   Place forwarded("", "192.0.2.1");
   EXPECT_GE(connect_to("127.0.0.1", forwarded.port).get(), 0);
 }

@@ -43,7 +43,7 @@ TEST_F(OwnFileTest, IsMadeAndEmptied) {
 TEST_F(OwnFileTest, OwnLinksAreFollowedAndThoseOfOthersAreNot) {
   std::ofstream(path("secret")) << "mine";
   ASSERT_EQ(::symlink(path("secret").c_str(), path("link").c_str()), 0);
-  if (::geteuid() == 0) {  // else nobody can play somebody else
+  if (::geteuid() == 0) {  // only root can make a file of another user
     ASSERT_EQ(::lchown(path("link").c_str(), 1234, 1234), 0);
     const Status refused = open_own_file(path("link")).status();
     EXPECT_NE(refused.message().find("symbolic link"), std::string::npos) << refused.message();

@@ -57,7 +57,8 @@ TEST(SharedMapping, ASmallFileIsMappedAnywhere) {
   unmap_guarded(data, 4096);
 }
 
-// Two users' arenas lay side by side in the daemon: the end of one was the beginning of the other.
+// Two users' arenas once lay side by side in the daemon, so that the end of one was the beginning
+// of the other.
 TEST(SharedMappingDeathTest, APageOnEachSideCannotBeTouched) {
   for (const size_t bytes : {size_t{100}, size_t{4096}, kHugePageBytes, kHugePageBytes + 4096}) {
     const File file(bytes);

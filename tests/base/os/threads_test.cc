@@ -12,7 +12,7 @@ namespace rueda {
 namespace {
 
 [[noreturn]] void look_where_there_is_no_room() {
-  // Address space bounds threads for every user, root included.
+  // A limit of address space bounds the threads of every user, root included.
   constexpr rlim_t kLittle = 256u << 20;
   const rlimit little{kLittle, kLittle};
   if (::setrlimit(RLIMIT_AS, &little) != 0) ::_exit(2);
@@ -31,7 +31,7 @@ namespace {
 
 TEST(Threads, ALimitIsSeenBeforeLibrariesAbort) {
   EXPECT_TRUE(check_thread_limit(4).is_ok());
-  // This file is not instrumented, what it is linked with may be.
+  // This file is not instrumented, but the code that it is linked with may be.
   if (::dlsym(RTLD_DEFAULT, "__asan_init") != nullptr) {
     GTEST_SKIP() << "the sanitizer's own memory takes more address space than that";
   }

@@ -7,7 +7,7 @@
 namespace rueda::bench {
 namespace {
 
-// Parameter counts as published with torchvision's weights.
+// The parameter counts are those published with torchvision's weights.
 TEST(ModelsTest, ResNet50) {
   EXPECT_EQ(resnet50().size(), 161u);
   EXPECT_EQ(total_elements(resnet50()), 25'557'032);

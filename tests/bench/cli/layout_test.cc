@@ -30,7 +30,7 @@ std::vector<int64_t> given(const Scenario& scenario, int rank) {
   return values;
 }
 
-// By the definition of each collective.
+// Computes the right result by the definition of each collective.
 std::vector<int64_t> right_result(const Layout& layout, const Scenario& scenario) {
   std::vector<std::vector<int64_t>> inputs;
   for (int rank = 0; rank < kRanks; ++rank) inputs.push_back(given(scenario, rank));
@@ -111,7 +111,7 @@ TEST(LayoutTest, AcceptsTheRightResult) {
   });
 }
 
-// The first and the last element of every rank's part.
+// The test changes the first and the last element of every rank's part.
 TEST(LayoutTest, FindsEveryWrongElement) {
   for_every_rank([](const Layout& layout, const Scenario& scenario) {
     auto result = right_result(layout, scenario);

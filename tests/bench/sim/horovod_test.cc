@@ -1,4 +1,4 @@
-// Where nothing is late and all GPUs are alike, a step can be worked out by hand.
+// Tests steps that can be worked out by hand, because nothing is late and all GPUs are alike.
 #include "bench/sim/horovod.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ struct Step : StepTimes {
   }
 
   double data_taken_ms = 0;
-  double launched_ms = 0;  // when data begins to move
+  double launched_ms = 0;  // the time when data begins to move
   double synchronisation_ms = 0;
 };
 
@@ -46,10 +46,10 @@ TEST(HorovodTest, TheBaselineWaitsForTheNextRound) {
   const RunSpec spec = undisturbed(Mode::kBaseline);
   const Step step(spec);
   EXPECT_GE(step.launched_ms, step.compute_ms + step.synchronisation_ms);
-  // Nobody spins but while the bits go up and down.
+  // Threads spin only while the bits go up and down the tree.
   EXPECT_LE(step.launched_ms,
             step.compute_ms * 1.01 + spec.parameters.cycle_ms + 2 * step.synchronisation_ms);
-  // A round each cycle.
+  // There is one round in each cycle.
   const double rounds = step.order_messages / (2.0 * (spec.gpus - 1));
   EXPECT_NEAR(rounds, step.launched_ms / spec.parameters.cycle_ms, 2);
 }
@@ -86,7 +86,7 @@ TEST(HorovodTest, ScpHasACoreFewerForTheRest) {
 TEST(HorovodTest, SpinningSlowsTheWindowDown) {
   RunSpec spec = undisturbed(Mode::kBaseline);
   spec.parameters.preempted = 1e-3;
-  spec.parameters.spun_delay_ms = 1e6;  // of those that are late, so that it is cut off
+  spec.parameters.spun_delay_ms = 1e6;  // so long that the delay of a late thread is cut off
   spec.parameters.longest_delay_ms = 20;
   const Step step(spec);
   const double work_ms = step.compute_ms * (1 + spec.lis());
@@ -118,12 +118,12 @@ TEST(FabricTest, ARingHasItsLatencyAndItsBandwidth) {
   Parameters parameters;
   parameters.ring_hop_us = 10 - parameters.nic_us - parameters.switch_us;
   const Fabric fabric(parameters, 101);
-  // 200 hops of 10 us, and 2 x 100 / 101 of the bytes.
+  // The time is that of 200 hops of 10 us, and of 2 x 100 / 101 of the bytes.
   EXPECT_NEAR(fabric.allreduce_ms(1'000'000'000, 1), 2 + 200.0 / 101 / 23 * 1e3, 1e-6);
-  // Within a node 2 x 5 / 6 of them more.
+  // The steps within a node add the time of 2 x 5 / 6 of the bytes.
   EXPECT_NEAR(fabric.allreduce_ms(1'000'000'000, 6) - fabric.allreduce_ms(1'000'000'000, 1),
               10.0 / 6 / 40 * 1e3, 1e-6);
-  EXPECT_LT(fabric.allreduce_ms(1000, 1), 0.2);  // no ring
+  EXPECT_LT(fabric.allreduce_ms(1000, 1), 0.2);  // is too short for a ring
   EXPECT_EQ(Fabric(parameters, 1).allreduce_ms(1000, 1), 0);
 }
 

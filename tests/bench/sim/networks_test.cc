@@ -11,8 +11,8 @@ namespace {
 
 constexpr int64_t kThreshold = 64 << 20;
 
-// Parameter counts as published with torchvision's weights; Inception-v3 without its auxiliary
-// classifier.
+// The parameter counts are those published with torchvision's weights; Inception-v3 is without its
+// auxiliary classifier.
 TEST(NetworksTest, ParameterCounts) {
   const std::pair<const char*, int64_t> published[] = {
       {"resnet18", 11'689'512},  {"resnet34", 21'797'672},   {"resnet50", 25'557'032},
@@ -44,13 +44,13 @@ TEST(NetworksTest, FusionLosesNothing) {
   }
 }
 
-// Of AlexNet the large layers stand between small ones, so that neighbours alone need more batches.
+// AlexNet's large layers stand between small ones, so fusing only neighbours needs more batches.
 TEST(NetworksTest, LookingAheadNeedsFewerBatches) {
   const Network& alexnet = *find_network("alexnet");
   EXPECT_LT(fused_bytes(alexnet, kThreshold, true).size(),
             fused_bytes(alexnet, kThreshold, false).size());
   Network network;
-  network.tensors = {10, 30, 10};  // 40, 120 and 40 bytes
+  network.tensors = {10, 30, 10};  // have 40, 120 and 40 bytes
   EXPECT_EQ(fused_bytes(network, 100, true), (std::vector<int64_t>{80, 120}));
   EXPECT_EQ(fused_bytes(network, 100, false), (std::vector<int64_t>{40, 120, 40}));
 }

@@ -19,7 +19,7 @@ OrderSpec spec_of(int nodes, core::Coordination mode) {
   return spec;
 }
 
-// Each tensor is a report of each member and a decree to each.
+// Each tensor costs a report of each member and a decree to each member.
 TEST(OrderTest, WithoutAPlanEachTensorCostsTwoMessagesAMember) {
   for (const auto mode : {core::Coordination::kNegotiate, core::Coordination::kNonblocking}) {
     for (const int nodes : {1, 2, 5, 32}) {
@@ -36,7 +36,7 @@ TEST(OrderTest, ALockedScheduleSendsNothing) {
   const OrderResult result = run_order(spec_of(8, core::Coordination::kLocked));
   ASSERT_EQ(result.steps.size(), 10u);
   EXPECT_EQ(result.steps[0].messages, 3u * 2 * 7);
-  EXPECT_EQ(result.steps[2].messages, 3u * 2 * 7 + 7);  // and the plan
+  EXPECT_EQ(result.steps[2].messages, 3u * 2 * 7 + 7);  // the plan is the last 7
   for (size_t i = 3; i < result.steps.size(); ++i) {
     EXPECT_TRUE(result.steps[i].locked);
     EXPECT_EQ(result.steps[i].messages, 0u);
@@ -52,7 +52,8 @@ TEST(OrderTest, AStepThatThePlanDoesNotHaveUnlocks) {
   const OrderResult result = run_order(spec);
   EXPECT_TRUE(result.steps[4].locked);
   EXPECT_FALSE(result.steps[5].locked);
-  // A request, Freeze, Frozen and Resume a member, then what an unlocked step costs.
+  // Each member costs a request, Freeze, Frozen and Resume; then come the messages of an unlocked
+  // step.
   EXPECT_EQ(result.steps[5].messages, 7u * 4 + 7 * 2);
   EXPECT_GT(result.steps[5].coordination_ms, result.steps[0].coordination_ms);
 }
@@ -75,7 +76,7 @@ TEST(OrderTest, ALossIsDecidedOnAfterTheSilenceThatTheOptionsAllow) {
   ASSERT_TRUE(result.loss);
   const core::RecoveryOptions options;
   const double heartbeat = static_cast<double>(options.heartbeat_ms);
-  // It was heard of up to a heartbeat before it died.
+  // The node was last heard of at most a heartbeat before it died.
   EXPECT_GE(result.loss->suspected_ms, static_cast<double>(options.suspicion_ms) - heartbeat);
   EXPECT_LE(result.loss->suspected_ms, static_cast<double>(options.suspicion_ms) + 1);
   EXPECT_GE(result.loss->decided_ms, static_cast<double>(options.eviction_ms) - heartbeat);
@@ -106,11 +107,13 @@ TEST(OrderTest, TheCoordinatorsMessagesMayCostWhatOthersDoNot) {
   OrderSpec spec = spec_of(2, core::Coordination::kNegotiate);
   const double usual = run_order(spec).steps.back().coordination_ms;
   spec.coordinator_message_us = spec.parameters.message_us + 100;
-  // Of the step's last tensor: a report that it takes, and a decree that it sends.
+  // The added time is that of the step's last tensor: a report that the coordinator takes, and a
+  // decree that it sends.
   EXPECT_NEAR(run_order(spec).steps.back().coordination_ms, usual + 2 * 0.1, 1e-6);
 }
 
-// A report and a decree leave earlier. What a daemon takes it is done with before its next turn.
+// A daemon sends and acts before the whole cost of a message has passed; the rest of the cost is
+// over before its next turn.
 TEST(OrderTest, WhatNobodyWaitsForIsNoTimeOfAStep) {
   OrderSpec spec = spec_of(2, core::Coordination::kNegotiate);
   spec.parameters.message_us = 100;
@@ -118,7 +121,7 @@ TEST(OrderTest, WhatNobodyWaitsForIsNoTimeOfAStep) {
   const double usual = run_order(spec).steps.back().coordination_ms;
   spec.unawaited_share = 0.25;
   EXPECT_NEAR(run_order(spec).steps.back().coordination_ms, usual - 2 * 0.025, 1e-6);
-  // With one core for all, who is next waits for the core.
+  // All daemons share one core, and each waits for it in turn.
   spec.shared_cores = 1;
   EXPECT_NEAR(run_order(spec).steps.back().coordination_ms, usual, 0.01);
 }
@@ -128,7 +131,7 @@ TEST(OrderTest, MoreNodesThanTheCoreAllowsAreRefused) {
                std::runtime_error);
 }
 
-// The model of step times (service.h) has the messages and bytes of the core, and its time.
+// The model of step times (service.h) has the core's messages, bytes and time.
 TEST(OrderTest, TheModelOfCachedAgreesWithTheCore) {
   for (const int nodes : {2, 64, 65, 256, 1024}) {
     OrderSpec order;
@@ -145,11 +148,12 @@ TEST(OrderTest, TheModelOfCachedAgreesWithTheCore) {
     EXPECT_EQ(cached.mean.order_messages, static_cast<double>(step.messages)) << nodes;
     EXPECT_EQ(cached.mean.coordinator_bytes, static_cast<double>(step.coordinator_bytes)) << nodes;
     run_spec.mode = Mode::kLocked;
-    // Without the wait for the next cycle, on the average half of one, which `order` does not have.
+    // The average wait for the next cycle, half a cycle, is left out, because `order` does not have
+    // it.
     const double rounds_ms = cached.mean.coordination_ms() - run(run_spec).mean.coordination_ms() -
                              run_spec.parameters.node_cycle_ms / 2;
     const double locked_ms = 2 * run_spec.parameters.wake_us / 1e3;
-    if (nodes < 256) continue;  // there the cycle is most of it
+    if (nodes < 256) continue;  // on fewer nodes the cycle is most of the time
     EXPECT_NEAR(rounds_ms, step.coordination_ms - locked_ms, 0.25 * rounds_ms) << nodes;
   }
 }

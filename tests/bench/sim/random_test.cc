@@ -56,7 +56,7 @@ TEST(RandomTest, TheLargestOfManyNormalOnes) {
   Random random(5);
   double sum = 0;
   for (int i = 0; i < 20'000; ++i) sum += largest_normal(24'576, random);
-  EXPECT_NEAR(sum / 20'000, 4.09, 0.03);  // by numerical integration of 1 - Phi^n
+  EXPECT_NEAR(sum / 20'000, 4.09, 0.03);  // the value is the numerical integral of 1 - Phi^n
   EXPECT_EQ(largest_normal(1, random), 0);
 }
 

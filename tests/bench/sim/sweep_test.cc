@@ -1,5 +1,5 @@
-// What must hold of the simulator's results: the bands of docs/scale.md. Those that a prediction
-// misses are here by name, with what it says.
+// Tests what must hold of the simulator's results: the bands of docs/scale.md. Predictions that
+// miss their band are listed here by name, with their values.
 #include "bench/sim/sweep.h"
 
 #include <cmath>
@@ -34,7 +34,7 @@ TEST(SweepTest, TheBaselineIsWhatItWasFittedTo) {
   EXPECT_NEAR(gain("resnet50", Mode::kGlobalSleep), 10, 1);
 }
 
-// --fit makes what is written down: nothing was turned by hand since.
+// --fit gives the values that are written down, so nobody has changed them by hand since.
 TEST(SweepTest, TheFitIsMadeAgain) {
   const Parameters written;
   Parameters start;
@@ -67,7 +67,7 @@ TEST(SweepTest, OtherNetworksPredictions) {
     EXPECT_GE(gain("vgg16", mode), 2 - 7);
     EXPECT_LE(gain("vgg16", mode), 6 + 7);
     EXPECT_GE(gain("inception3", mode), 10 - 7);
-    // A miss: TOPO with Inception-v3 is 0.2 points outside.
+    // This prediction misses: TOPO with Inception-v3 is 0.2 points outside.
     if (mode == Mode::kTopo) continue;
     EXPECT_LE(gain("inception3", mode), 18 + 7);
   }
@@ -89,7 +89,8 @@ TEST(SweepTest, LockedInEveryCellOfTheSensitivityStudy) {
     if (result.coordination_share() >= 0.01) above_one_percent.push_back(cell);
   });
   EXPECT_EQ(cells, 54);
-  // A miss: the daemon's core costs this network's input pipeline 1.05 % of its step.
+  // This prediction misses: the daemon's core costs this network's input pipeline 1.05 % of its
+  // step.
   EXPECT_EQ(above_one_percent, std::vector<std::string>{"latency x0.5 googlenet"});
 }
 
@@ -104,7 +105,8 @@ TEST(SweepTest, RepeatsBitForBitAndFollowsTheSeed) {
     return found;
   };
   const auto once = lines(1);
-  // Weakly all, strongly those in whose GPUs the batch has room.
+  // All sizes are scaled weakly; those in whose GPUs the batch has room are scaled strongly as
+  // well.
   EXPECT_EQ(once.size(), all_modes().size() * (9 * sizes().size() + 9 * 4 + 1));
   EXPECT_EQ(once, lines(1));
   EXPECT_NE(once, lines(2));

@@ -10,7 +10,7 @@
 namespace rueda::bench {
 namespace {
 
-constexpr size_t kCount = 2500;  // more than two of the checker's blocks
+constexpr size_t kCount = 2500;  // is more than two of the checker's blocks
 constexpr uint64_t kFirst = 17;
 
 template <class E>
@@ -113,7 +113,7 @@ TEST(CheckTest, AcceptsWhatTheContractAllows) {
   }
 }
 
-// Whatever pattern, dtype and operator: a rank left out must show in some element.
+// Whatever the pattern, dtype and operator, a rank that is left out must show in some element.
 TEST(CheckTest, FindsAMissingRank) {
   for_every_scenario(4, 2, [](const Scenario& scenario) {
     with_element(scenario.dtype, [&]<class E>() {
@@ -169,7 +169,7 @@ TEST(CheckTest, NotANumberIsWrongUnderABoundToo) {
   EXPECT_EQ(check_reduction(scenario, kFirst, kCount, result.data()).wrong, 2u);
 }
 
-// The bound is tight enough to see an error a few times what rounding explains.
+// The bound is tight enough to show an error a few times larger than rounding explains.
 TEST(CheckTest, BoundSeesALostHalfOfThePrecision) {
   const Scenario scenario = {
       .dtype = RUEDA_FLOAT32, .pattern = Pattern::kRandom, .nranks = 4, .nnodes = 2};

@@ -51,12 +51,12 @@ TEST(HalfTest, KnownValues) {
 }
 
 TEST(HalfTest, RoundsToNearestEven) {
-  EXPECT_EQ(float_to_half(1.0f + 0x1p-11f), 0x3c00);      // tie, down to even
-  EXPECT_EQ(float_to_half(1.0f + 3 * 0x1p-11f), 0x3c02);  // tie, up to even
+  EXPECT_EQ(float_to_half(1.0f + 0x1p-11f), 0x3c00);      // a tie, which goes down to even
+  EXPECT_EQ(float_to_half(1.0f + 3 * 0x1p-11f), 0x3c02);  // a tie, which goes up to even
   EXPECT_EQ(float_to_half(1.0f + 0x1p-11f + 0x1p-20f), 0x3c01);
   EXPECT_EQ(float_to_half(65519.0f), 0x7bff);
   EXPECT_EQ(float_to_half(65520.0f), 0x7c00);
-  EXPECT_EQ(float_to_half(0x1p-25f), 0x0000);  // tie between 0 and the smallest
+  EXPECT_EQ(float_to_half(0x1p-25f), 0x0000);  // a tie between 0 and the smallest number
   EXPECT_EQ(float_to_half(-0x1.8p-25f), 0x8001);
   EXPECT_EQ(float_to_bfloat16(1.0f + 0x1p-8f), 0x3f80);
   EXPECT_EQ(float_to_bfloat16(1.0f + 3 * 0x1p-8f), 0x3f82);

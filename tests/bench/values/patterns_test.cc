@@ -23,7 +23,7 @@ TEST(PatternsTest, ContributorsArePowersOfTwo) {
   }
 }
 
-// With more ranks than bits every rank still shows in some element, and no sum loses a bit.
+// There are more ranks than bits. Every rank still shows in some element, and no sum loses a bit.
 TEST(PatternsTest, ManyContributorsTakeTurns) {
   constexpr int kRanks = 20;
   const Scenario scenario = {.dtype = RUEDA_BFLOAT16, .op = RUEDA_SUM, .nranks = kRanks};
@@ -63,7 +63,7 @@ TEST(PatternsTest, ProductsOfContributorsDoNotOverflow) {
   }
 }
 
-// Any order of any subset of the contributions must be exact in the stored type.
+// The sum of any subset of the contributions, in any order, must be exact in the stored type.
 TEST(PatternsTest, SmallIntegersHaveExactPartialSums) {
   for (int nranks : {1, 2, 3, 8, 64, 300}) {
     for (rueda_dtype dtype : kAllDTypes) {

@@ -1,4 +1,4 @@
-// rueda.h through the shared library.
+// Tests rueda.h through the shared library.
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -37,7 +37,8 @@ size_t rueda_mappings() {
   std::ifstream maps("/proc/self/maps");
   std::string line;
   size_t count = 0;
-  // The fake daemon's own view of an arena counts too, so look only when it has let go.
+  // The fake daemon's own mapping of an arena counts too, so the test looks only after the fake has
+  // let go.
   while (std::getline(maps, line)) count += line.find("memfd:") != std::string::npos;
   return count;
 }

@@ -1,4 +1,5 @@
-// What happens to the connection when its process forks or ends. Children never return into gtest.
+// Tests what happens to the connection when its process forks or ends. Children never return into
+// gtest.
 #include <cstdlib>
 
 #include <gmock/gmock.h>
@@ -12,7 +13,7 @@
 namespace rueda::client {
 namespace {
 
-// Runs body in a forked child, with exit or _exit, and returns its exit status.
+// Runs body in a forked child, which ends by exit or _exit, and returns its exit status.
 template <class Body>
 int in_child(Body body, bool runs_exit_handlers = false) {
   pid_t child = ::fork();
@@ -54,14 +55,14 @@ TEST(ForkTest, AChildDoesNotKeepTheConnectionOpen) {
   daemon.set_environment();
   int gate[2];
   ASSERT_EQ(::pipe(gate), 0);
-  // A process that forks a child and dies: the daemon must see the end although the child lives on.
+  // A process forks a child and dies: the daemon must see the end although the child lives on.
   pid_t parent = ::fork();
   if (parent == 0) {
     if (rueda_init(nullptr) != RUEDA_OK) ::_exit(1);
     if (::fork() == 0) {
       char byte = 0;
       ::close(gate[1]);
-      (void)!::read(gate[0], &byte, 1);  // until the test closes its end
+      (void)!::read(gate[0], &byte, 1);  // returns when the test closes its end
       ::_exit(0);
     }
     ::_exit(0);
@@ -74,7 +75,7 @@ TEST(ForkTest, AChildDoesNotKeepTheConnectionOpen) {
   ::close(gate[0]);
 }
 
-// DLPack's DLManagedTensor, whose layout array libraries agree on.
+// This is DLPack's DLManagedTensor, whose layout array libraries agree on.
 struct Managed {
   void* data;
   int32_t device[2];
@@ -115,7 +116,7 @@ TEST(DlpackTest, ABlockEndsWithItsLastOwner) {
             }),
             0);
   EXPECT_EQ(rueda_shutdown(), RUEDA_OK);
-  memory[0] = 1;  // as what rueda_alloc gave, it outlives the session
+  memory[0] = 1;  // outlives the session, as other memory of rueda_alloc does
   first->deleter(first);
   EXPECT_EQ(rueda_dlpack_count(memory), 0);
   EXPECT_EQ(rueda_free(memory), RUEDA_ERR_INVALID_ARGUMENT);

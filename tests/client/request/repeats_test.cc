@@ -16,7 +16,7 @@ class RepeatsTest : public ::testing::Test {
     record.tensor_id = id;
     repeats_.remember(allreduce_of(name, memory_, memory_, 4, 2.0), record, 0);
   }
-  // The id that is remembered; 0: none.
+  // Returns the id that is remembered, or 0 if there is none.
   uint32_t find(const rueda_tensor& tensor) {
     const Repeats::Entry* entry = repeats_.find(tensor, &options_, "", 0);
     return entry == nullptr ? 0 : entry->record().tensor_id;

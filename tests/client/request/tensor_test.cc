@@ -63,7 +63,7 @@ TEST(InternCacheTest, TheWholeDescriptorIsTheKey) {
   all[7].root = 2;
   all[8].prescale = 0.5;
   all[9].postscale = 0.5;
-  // ("w", group "x") and ("wx", no group) must not meet.
+  // ("w", group "x") and ("wx", no group) must have different keys.
   all[10].group[0] = 'x';
   all[11].wire_dtype = RUEDA_WIRE_FLOAT16;
   rueda_abi_intern joined = base;
@@ -89,7 +89,7 @@ TEST(InternCacheTest, ManyCountsAreForgottenButThoseInUse) {
   }
   EXPECT_EQ(asked.forgotten, (std::vector<uint32_t>{oldest}));
   EXPECT_EQ(intern(-1), used);
-  EXPECT_NE(intern(0), oldest);  // asked for anew
+  EXPECT_NE(intern(0), oldest);  // the daemon has been asked anew
   EXPECT_EQ(asked.forgotten.size(), 2u);
 }
 
@@ -101,7 +101,7 @@ TEST(InternCacheTest, ShapesThatNeverComeAgainAreForgotten) {
     return asked.cache.id_of(check(tensor("w", shape)).value().descriptor).value();
   };
   const uint32_t held = intern(1);
-  asked.cache.hold(held);  // as what is repeated
+  asked.cache.hold(held);  // as repeated submissions hold their ids
   asked.cache.release(held);
   const int64_t rows = static_cast<int64_t>(InternCache::kMost) + 1000;
   for (int64_t i = 2; i <= rows; ++i) asked.cache.release(intern(i));
@@ -161,7 +161,7 @@ TEST(TensorTest, DefaultsToTheAverage) {
   EXPECT_EQ(request.descriptor.root, -1);
 }
 
-// What is wrong, and a word that the message must have.
+// Holds a wrong request, and a word that the message must have.
 struct BadCase {
   const char* label;
   rueda_tensor tensor;
@@ -237,7 +237,7 @@ TEST(TensorTest, OnlyTheRootOfABroadcastReadsItsInput) {
 
 class PartedTensorTest : public ::testing::Test {
  protected:
-  // Rank 11 of the job is the second of three.
+  // Rank 11 of the job is the second of the set's three ranks.
   const SetPlace self_{11, 1, 3, 20};
   const std::vector<int64_t> rows_{2, 2};
   rueda_tensor tensor_ = {"t", g_values, g_values + 32, rows_.data(), 2, RUEDA_FLOAT32};
@@ -259,7 +259,7 @@ TEST_F(PartedTensorTest, AnAllgatherKnowsWhereItsPartLies) {
   EXPECT_EQ(uneven.descriptor.dims[0], 3);
   EXPECT_EQ(uneven.descriptor.count_count, 3u);
   EXPECT_EQ(uneven.input_at_bytes, 8u);
-  // What is even is the same tensor, however it is said.
+  // Even counts describe the same tensor, whether they are spelled out or not.
   EXPECT_TRUE(allgather({2, 2, 2}).value().counts.empty());
 }
 
@@ -285,7 +285,7 @@ TEST_F(PartedTensorTest, WhatCannotBeSaysWhy) {
 }
 
 TEST_F(PartedTensorTest, MemoryIsApartOrThisRanksPart) {
-  tensor_.output = g_values;  // its part begins 16 bytes on
+  tensor_.output = g_values;  // this rank's part begins 16 bytes on
   EXPECT_FALSE(allgather({}).is_ok());
   tensor_.input = g_values + 4;
   EXPECT_TRUE(allgather({}).is_ok());

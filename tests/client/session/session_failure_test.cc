@@ -1,4 +1,4 @@
-// A session against a daemon that refuses, breaks the rules, or dies.
+// Tests a session against a daemon that refuses, breaks the rules, or dies.
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -169,7 +169,7 @@ TEST(SessionFailureTest, UnknownTicketsAndCodesDoNoHarm) {
   Status status = session->wait(handle, 20'000, nullptr);
   EXPECT_EQ(status.code(), Code::kInternal);
   EXPECT_THAT(status.message(), HasSubstr("\"x\""));
-  // The same ticket again: it has ended.
+  // The daemon completes a ticket again that has ended.
   daemon.push_raw(record, "");
   EXPECT_EQ(session->test(handle).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(session->stats().completions, 1u);

@@ -1,4 +1,4 @@
-// A session against a daemon that does its work.
+// Tests a session against a daemon that does its work.
 #include "client/src/session/session.h"
 
 #include <cstring>
@@ -249,7 +249,7 @@ TEST(SessionTest, SeveralThreadsWaitAtOnce) {
       }
     });
   }
-  // All threads wait for something before anything ends.
+  // All threads wait before any operation ends.
   ASSERT_TRUE(daemon.wait_for([](const auto& counts) { return counts.submissions == kThreads; }));
   daemon.set_completes(true);
   for (std::thread& thread : threads) thread.join();
@@ -281,7 +281,7 @@ TEST(SessionTest, MemoryInUseCannotBeFreed) {
             Code::kInvalidArgument);
 }
 
-// --- What was submitted before
+// --- Submissions that repeat earlier ones
 
 class RepeatTest : public ::testing::Test {
  protected:
@@ -372,7 +372,7 @@ TEST_F(RepeatTest, GroupsToo) {
   EXPECT_EQ(session_->submit_again({tensors, 1}, &kOptions, "g"), std::nullopt);
 }
 
-// The daemon keeps what is in flight by a ticket's place.
+// The daemon keeps operations in flight by the places of their tickets.
 TEST_F(RepeatTest, PlacesOfTicketsAreFree) {
   attach_to({.submission_capacity = 4, .completion_capacity = 4, .completes = false});
   const auto ticket = [&](size_t index) {

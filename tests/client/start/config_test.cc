@@ -13,7 +13,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// A ruedarun that answers `text`.
+// Installs a ruedarun that answers with `text`.
 class FakeRuedarun {
  public:
   explicit FakeRuedarun(const std::string& text) {
@@ -118,7 +118,7 @@ TEST_F(ConfigTest, ABatchScriptOfSlurmsIsNoRank) {
   EXPECT_THAT(resolve_config(nullptr).status().message(), HasSubstr("RUEDA_JOB_ID is not set"));
 }
 
-// A launcher's variables, but not all of them: the others are missed.
+// Some variables of a launcher are set, and the missing ones are reported.
 TEST_F(ConfigTest, OnlyAProgramThatNobodyStartedIsAlone) {
   ::setenv("RUEDA_RUEDARUN", "/no/ruedarun", 1);
   for (const char* name : {"RUEDA_JOB_TOKEN", "RANK", "LOCAL_RANK", "WORLD_SIZE"}) {
@@ -136,7 +136,7 @@ TEST_F(ConfigTest, OnlyAProgramThatNobodyStartedIsAlone) {
   ::unsetenv("RUEDA_RUEDARUN");
 }
 
-// In this order: what has worked once is kept for the life of the process.
+// The order matters: a way that has worked once is kept for the life of the process.
 TEST_F(ConfigTest, ARankOfMpirunsIsRegisteredByRuedarun) {
   ::unsetenv("RUEDA_JOB_ID");
   ::setenv("PMI_RANK", "0", 1);

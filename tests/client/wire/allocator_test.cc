@@ -29,7 +29,7 @@ struct Registry {
     return {.add = [this](int memfd, uint64_t bytes) -> Result<uint32_t> {
               if (refuses) return Status{Code::kResourceExhausted, "no more arenas"};
               int seals = ::fcntl(memfd, F_GET_SEALS);
-              EXPECT_EQ(seals, F_SEAL_SHRINK | F_SEAL_GROW);  // the daemon adds others
+              EXPECT_EQ(seals, F_SEAL_SHRINK | F_SEAL_GROW);  // the daemon adds other seals
               EXPECT_EQ(bytes % 4096, 0u);
               EXPECT_EQ(static_cast<uint64_t>(::lseek(memfd, 0, SEEK_END)), bytes);
               arenas[next_id] = bytes;
@@ -55,22 +55,23 @@ int64_t minor_faults() {
   return usage.ru_minflt;
 }
 
-// The sanitizers' own memory for these pages is another matter.
+// The function is not instrumented, because the sanitizers' own memory for these pages would count
+// as well.
 __attribute__((no_sanitize("address"))) __attribute__((no_sanitize("thread"))) void touch(
     std::byte* data, size_t bytes) {
   for (size_t at = 0; at < bytes; at += 4096) data[at] = std::byte{1};
 }
 
 TEST(ArenaMemoryTest, IsTouchedWithoutAFault) {
-  // Huge pages, and a rest that is none.
+  // The size is that of huge pages, and of a rest in small pages.
   constexpr size_t kBytes = (size_t{16} << 20) + 3 * 4096;
   auto memory = ArenaMemory::create(kBytes);
   ASSERT_TRUE(memory.is_ok()) << memory.status().message();
   std::byte* data = memory.value()->data();
   const int64_t before = minor_faults();
   touch(data, kBytes);
-  EXPECT_LE(minor_faults() - before, 8);  // any, and not one a page
-  // Another process's mapping of it begins without page tables.
+  EXPECT_LE(minor_faults() - before, 8);  // allows a few, but not one for each page
+  // Another mapping of the memory begins without page tables, as that of another process does.
   std::byte* other = map_shared(memory.value()->fd(), kBytes);
   ASSERT_TRUE(other);
   EXPECT_EQ(other[0], std::byte{1});

@@ -17,7 +17,7 @@ namespace {
 
 constexpr uint32_t kCapacity = 8;
 
-// A ring's memfd and the other side's view of it.
+// Holds a ring's memfd and the other side's view of it.
 class OtherSide {
  public:
   explicit OtherSide(size_t bytes, bool seals = true)
@@ -135,7 +135,7 @@ TEST(RingsTest, DoesNotSleepOnAFullRing) {
   EXPECT_EQ(other.header().consumer_waiting, 0u);
 }
 
-// One mapping, two threads: what TSan can see. It once was two mappings, and saw nothing. Records
+// Two threads use one mapping, because ThreadSanitizer sees only races within one mapping. Records
 // must arrive whole and in order.
 TEST(RingsTest, TwoThreadsKeepTheOrderOfSubmissions) {
   constexpr uint64_t kRecords = 20'000;

@@ -1,5 +1,5 @@
-// The library against the daemon's own session server, with an engine that sums float32 over the
-// ranks.
+// Tests the library against the daemon's own session server, with an engine that sums float32 over
+// the ranks.
 #include <cstring>
 #include <map>
 #include <thread>
@@ -25,7 +25,7 @@ using ::testing::HasSubstr;
 constexpr int kRanks = 2;
 
 // Starts the job when all ranks are there, reduces a tensor when all have submitted it, and fails
-// the job when one dies. Everything on the loop's thread.
+// the job when one dies. Everything runs on the loop's thread.
 class SumEngine : public session::SessionEvents {
  public:
   explicit SumEngine(boost::asio::io_context& loop) : loop_(loop) {}
@@ -196,8 +196,8 @@ TEST_F(ServerTest, MoreInFlightThanTheRingHolds) {
 
 TEST_F(ServerTest, ADeadRankEndsTheOthersWithItsName) {
   run_ranks([](int32_t rank, std::unique_ptr<Session> session) {
-    if (rank == 1) return;  // closes without a goodbye
-    // The news may come before the submission, or while it waits.
+    if (rank == 1) return;  // the connection closes without a goodbye
+    // The news may come before the submission, or while the rank waits for it.
     Result<rueda_handle> handle = session->submit({check_barrier("alone").value()});
     Status status =
         handle.is_ok() ? session->wait(handle.value(), 20'000, nullptr) : handle.status();
