@@ -16,7 +16,7 @@ namespace rueda {
 template <class Id>
 class Crowd {
  public:
-  // Not twice.
+  // Adds a member, which must not be there already.
   void add(const Id& id, const std::string& address) {
     const uint64_t number = ++last_number_;
     members_[id] = {number, address};
@@ -47,7 +47,7 @@ class Crowd {
     }
     return fullest == nullptr ? std::nullopt : std::optional(fullest->begin()->second);
   }
-  // Likewise among those of that address.
+  // Returns the oldest member of the address, or nothing if there is none.
   std::optional<Id> oldest_of(const std::string& address) const {
     const auto it = by_address_.find(address);
     return it == by_address_.end() ? std::nullopt : std::optional(it->second.begin()->second);

@@ -45,8 +45,8 @@ inline constexpr int kWireDTypeCount = 3;
 enum class MemorySpace : uint8_t {
   kHost = 0,
   kDevice = 1,  // of a GPU
-  // Likewise, in a job that leaves it to NCCL what goes between nodes. Not part of the ABI: it is
-  // the daemons who agree on it.
+  // The elements are on a GPU, in a job that leaves it to NCCL what goes between nodes. This value
+  // is not part of the ABI, because it is the daemons who agree on it.
   kDeviceNccl = 2,
 };
 inline constexpr int kMemorySpaceCount = 3;
@@ -106,7 +106,7 @@ constexpr size_t element_bytes(DType dtype) {
   return 0;
 }
 
-// In which type elements of this one travel.
+// Returns the type in which elements of `dtype` travel between nodes.
 constexpr DType dtype_on_wire(DType dtype, WireDType wire) {
   switch (wire) {
     case WireDType::kSame: return dtype;

@@ -18,7 +18,7 @@ struct HostPort {
 
 // "host:port" or "[v6]:port", the port from 0 to 65535; nothing if it is not one.
 std::optional<HostPort> parse_host_port(std::string_view text);
-// With brackets around an IPv6 literal.
+// Returns "host:port", with brackets around an IPv6 literal.
 std::string join_host_port(const std::string& host, int port);
 
 // One that can be dialled: a port other than 0, and a host of the characters that names and numeric

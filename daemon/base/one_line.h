@@ -15,8 +15,8 @@ inline constexpr size_t kShownTextBytes = 1023;
 // DEL, C1, line and paragraph separators, and marks that turn the direction of writing.
 bool is_one_line(std::string_view text);
 
-// The same text as one such line of at most `max_bytes`. What may not be in it is written out, as
-// \n, \x1b or \u2028; what is too long ends with "...".
+// Returns the text as one such line of at most `max_bytes`. What may not be in it is written out,
+// as \n, \x1b or \u2028; what is too long ends with "...".
 std::string one_line(std::string_view text, size_t max_bytes = kShownTextBytes);
 
 }  // namespace rueda

@@ -55,14 +55,15 @@ Extent extent_of(const PartedTensor& tensor, int place, int ranks, bool is_root)
 // has_parts(kind), and not an alltoall: the elements of each rank's part, in the row of all.
 std::vector<ElementRange> parts_of(const PartedTensor& tensor, int ranks);
 
-// What each rank of an alltoall sends to each.
+// The elements that each rank of an alltoall sends to each other rank.
 class Splits {
  public:
   Splits(const PartedTensor& tensor, int ranks);
 
   int64_t elements(int from, int to) const { return sent_at(from, to + 1) - sent_at(from, to); }
-  // Where it lies in the input of `from`, and in the output of `to`. With the number of ranks for
-  // the other one: the end.
+  // These two return where the part that `from` sends to `to` begins, in elements: in the input of
+  // `from`, and in the output of `to`. With the number of ranks for the other rank they return the
+  // end.
   int64_t sent_at(int from, int to) const {
     return sent_at_.empty() ? to * even_ : sent_at_[at(from, to)];
   }

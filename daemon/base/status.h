@@ -73,7 +73,7 @@ class [[nodiscard]] Status {
 
     bool operator==(const Error&) const = default;
   };
-  // Without one: empty texts.
+  // Returns an error with empty texts if the status is ok.
   const Error& error() const;
 
   std::shared_ptr<const Error> error_;

@@ -15,7 +15,7 @@ namespace rueda {
 // Operations up to this many bytes are waited for in this way.
 inline constexpr size_t kSmallBytes = 128 << 10;
 
-// What YieldingWait needs of the machine.
+// The clock, the yielding and the sleeping that YieldingWait uses; tests replace them.
 struct YieldingMachine {
   using Clock = std::chrono::steady_clock;
   Clock::time_point now() { return Clock::now(); }

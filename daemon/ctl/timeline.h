@@ -44,7 +44,8 @@ struct Timeline {
   // By node: the times when some tensor that all ranks had submitted was under way; the spans are
   // disjoint and ascending.
   std::map<int, std::vector<Span>> busy;
-  // For each tensor of each operation: the times when the ranks of all nodes had submitted it.
+  // The times when the ranks of all nodes had submitted a tensor, for each tensor of each
+  // operation.
   std::vector<std::vector<Ready>> ready;
 
   static Result<Timeline> read(const std::string& path);

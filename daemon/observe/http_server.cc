@@ -163,7 +163,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  // For others. It ends when what is under way has been told so.
+  // Closes the connection to make room for others. The object ends when the operations under way
+  // have heard of it.
   void evict() {
     shared_.crowd.remove(id_);
     shared_.connections.erase(id_);

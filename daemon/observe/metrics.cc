@@ -21,7 +21,7 @@ using prometheus::Gauge;
 using prometheus::Histogram;
 using prometheus::Labels;
 
-// From one round trip on loopback to a stall that an operator would look into.
+// The bounds go from one round trip on loopback to a stall that an operator would look into.
 const Histogram::BucketBoundaries kSecondsBuckets = {
     0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025,
     0.05,    0.1,    0.25,    0.5,    1,     2.5,    5,     10};

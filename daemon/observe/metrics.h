@@ -64,8 +64,8 @@ struct JobMetrics {
   prometheus::Histogram& ring_seconds;
 };
 
-// How long the series of a neighbour stay when nobody uses them any more, and of how many: a scrape
-// is to see how a job ended.
+// The series of neighbours that nobody uses any more stay this long, and those of at most so many
+// neighbours: a scrape is to see how a job ended.
 inline constexpr std::chrono::seconds kGonePeersStay{300};
 inline constexpr size_t kMaxGonePeers = 64;
 

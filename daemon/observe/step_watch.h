@@ -26,7 +26,7 @@ class StepWatch {
   // Tensors are numbers below that; of others it takes no notice.
   explicit StepWatch(size_t tensors) : had_in_(tensors, 0) {}
 
-  // Of one batch. The step that has ended by it, if one has.
+  // Notes the submission of one batch. Returns the step that has ended by it, if one has.
   std::optional<TraceStep> on_submitted(std::span<const uint32_t> tensors, int64_t first_ns,
                                         int64_t last_ns);
   void on_delivered(int64_t now_ns) { last_delivered_ns_ = now_ns; }

@@ -23,7 +23,7 @@ enum class TraceKind : uint8_t {
   kRing = 1,         // first chunk sent, or awaited, to last chunk received; value: bytes
   kChunk = 2,        // a mark: a chunk has come; value: its number
   kCopyOut = 3,      // first to last copy to the ranks' memory; value: nanoseconds at work
-  // Of a rank; value: the step's number.
+  // These belong to a rank; their value is the step's number.
   kStep = 4,
   kForward = 5,   // until its first submission: forward, input, optimizer
   kBackward = 6,  // until its last submission
@@ -70,7 +70,7 @@ struct TraceOperation {
   uint64_t events() const;
 };
 
-// Of one node.
+// The most tracks of one node.
 inline constexpr size_t kMaxTracks = size_t{1} << 14;
 
 // Some of a node's events.
@@ -94,7 +94,8 @@ struct TraceBatchSize {
   uint64_t events = UINT64_MAX;
 };
 
-// What waits to be sent. Not thread-safe. Beyond its bounds events are dropped, and counted.
+// The events of a node that wait to be sent. Beyond its bounds events are dropped, and counted. Not
+// thread-safe.
 class TraceBuffer {
  public:
   TraceBuffer(size_t max_records, size_t max_tracks)
@@ -130,7 +131,7 @@ class TraceBuffer {
   uint64_t dropped_ = 0;
 };
 
-// Of all the events of a batch.
+// Returns the number of all the events of a batch.
 uint64_t count_events(const TraceBatch& batch);
 
 }  // namespace rueda::observe

@@ -38,7 +38,7 @@ class Weigher {
   std::vector<double> weights() && { return std::move(weights_); }
 
  private:
-  // Of the weighted sums of two sets of vectors.
+  // The dot product of the weighted sums of two sets of vectors.
   struct Product {
     double value = 0;
     double uncancelled = 0;  // had nothing been subtracted

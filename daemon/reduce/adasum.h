@@ -14,8 +14,8 @@
 
 namespace rueda::reduce {
 
-// Which vectors meet where: those of a group first, then the groups. n in a row are halved, the
-// first half having one more if n is odd, and each half is done before the two meet.
+// The groups in which vectors meet: those of a group first, then the groups. n in a row are halved,
+// the first half having one more if n is odd, and each half is done before the two meet.
 using AdasumTree = std::vector<std::vector<size_t>>;
 
 // By vector: what it is multiplied by. `products`: as add_dot_products() gives them, of as many

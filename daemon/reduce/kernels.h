@@ -54,7 +54,7 @@ void reduce(const ReduceArgs& args);
 void scatter(std::span<void* const> destinations, const void* src, size_t bytes,
              bool streams = false);
 
-// The same from float16 or bfloat16 to float32: `count` elements to each destination, all of them
+// Widens `count` elements of float16 or bfloat16 to float32, to every destination; all of them lie
 // apart from src.
 void widen(std::span<void* const> destinations, const void* src, DType dtype, size_t count);
 

@@ -15,7 +15,8 @@ namespace rueda::reduce {
 // sources and a partial, zeros.
 struct WeightedArgs {
   DType dtype = DType::kFloat32;
-  // Of partial, dst and copies: float16 or bfloat16, of float32 sources; none: dtype.
+  // The type of partial, dst and copies, float16 or bfloat16, if the sources are float32; if there
+  // is none, it is dtype.
   std::optional<DType> sum_dtype;
   void* dst = nullptr;            // may equal partial exactly, or a source of its own type
   std::span<void* const> copies;  // get the same values; as dst otherwise
@@ -26,8 +27,8 @@ struct WeightedArgs {
 };
 void add_weighted(const WeightedArgs& args);
 
-// Of a symmetric matrix the places of pairs i <= j: column by column, so that the place of a pair
-// does not depend on how many there are.
+// The places of the pairs i <= j of a symmetric matrix, column by column, so that the place of a
+// pair does not depend on how many there are.
 constexpr size_t pairs_of(size_t vectors) { return vectors * (vectors + 1) / 2; }
 constexpr size_t pair_place(size_t i, size_t j) {
   return i <= j ? pairs_of(j) + i : pairs_of(i) + j;

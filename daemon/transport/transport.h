@@ -85,7 +85,7 @@ class SendChannel {
   // header is sent as the caller filled it, magic, version and kind included.
   virtual void write(const FrameHeader& header, std::span<const SendBuffer> buffers,
                      uint64_t cookie) = 0;
-  // From now on frames go over the first `streams` of the channel's streams; 0 means all. The
+  // Makes frames go over the first `streams` of the channel's streams from now on; 0 means all. The
   // reader takes frames from any stream.
   virtual void use_streams(uint32_t /*streams*/) {}
   virtual void close() = 0;

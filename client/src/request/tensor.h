@@ -28,8 +28,8 @@ struct TensorRequest {
   std::byte* output = nullptr;
   size_t input_bytes = 0;   // 0: this rank contributes no data
   size_t output_bytes = 0;  // 0: this rank receives no data
-  // Where input and output begin among all parts, one behind the other. A parted tensor is in place
-  // if both lie so in the same memory.
+  // These two say where input and output begin among the parts of all ranks, one behind the other.
+  // A parted tensor is in place if both lie so in the same memory.
   size_t input_at_bytes = 0;
   size_t output_at_bytes = 0;
   bool can_be_in_place = true;

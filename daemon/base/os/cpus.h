@@ -21,8 +21,8 @@ std::vector<int> share_of(const std::vector<int>& cpus, int index, int count);
 std::vector<int> allowed_cpus();
 // As the system has them.
 cpu_set_t set_of(const std::vector<int>& cpus);
-// From now on the calling thread, and what it starts, runs on these alone. kInvalidArgument if none
-// of them can be had.
+// Makes the calling thread, and the threads that it starts from now on, run on these CPUs alone.
+// The error is kInvalidArgument if none of them can be had.
 [[nodiscard]] Status keep_to_cpus(const std::vector<int>& cpus);
 
 }  // namespace rueda

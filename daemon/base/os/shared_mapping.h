@@ -14,7 +14,7 @@ inline constexpr size_t kHugePageBytes = size_t{2} << 20;
 // touched: whoever goes past the end of one process's memory does not get to the next one's. The
 // caller's to unmap_guarded(). nullptr, and errno, if it cannot be.
 std::byte* map_shared(int fd, size_t bytes);
-// Likewise, memory of this process alone, all zeros.
+// Maps memory of this process alone, all zeros, in the same way.
 std::byte* map_private(size_t bytes);
 // What either has mapped; nullptr is no mapping.
 void unmap_guarded(std::byte* data, size_t bytes);

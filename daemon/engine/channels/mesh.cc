@@ -8,7 +8,7 @@
 namespace rueda::engine {
 namespace {
 
-// Beside the ring's streams, which count from 0.
+// The mesh's channels have this stream number, because the ring's streams count from 0.
 constexpr uint32_t kStream = 1u << 16;
 
 }  // namespace

@@ -95,7 +95,7 @@ class Mesh {
   // Each peer's channel that is open.
   void for_each_outlet(
       const std::function<void(NodeIndex, const transport::SendChannel&)>& visit) const;
-  // What went to and came from each peer since the last time.
+  // Calls `count` with the bytes that went to and came from each peer since the last call.
   void take_traffic(const std::function<void(NodeIndex, uint64_t sent, uint64_t received)>& count);
 
  private:

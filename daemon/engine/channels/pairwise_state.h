@@ -1,4 +1,5 @@
-// Where the exchange of a lane's operation stands (core/schedules/pairwise_schedule.h).
+// The state of a pairwise all-reduce in one lane: how far each piece is
+// (core/schedules/pairwise_schedule.h).
 #pragma once
 
 #include <cstddef>
@@ -26,7 +27,8 @@ struct PairwisePiece {
   size_t sends_begun = 0;
   size_t receives_done = 0;
   std::vector<bool> unsent;  // by send of the program
-  // By receive of the program. What is done already may have come for the next piece of the buffer.
+  // The messages by the program's number of the receive. After a receive is done, the message of
+  // the buffer's next piece may already be there.
   std::vector<WaitingMessage> messages;
 };
 

@@ -54,7 +54,7 @@ class RetainedFinals {
   Seq complete() const { return seq_of(retention_.complete()); }
   Seq stable() const { return seq_of(stable_); }
   bool holds(Seq seq) const { return retention_.holds(number(seq)); }
-  // Or freed.
+  // Returns true if the operation was launched here, even if its values have been freed since.
   bool was_launched(Seq seq) const {
     return number(seq) <= retention_.freed() ||
            (holds(seq) && retention_.at(number(seq)).launched());

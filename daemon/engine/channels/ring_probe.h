@@ -1,5 +1,5 @@
-// What a message between two nodes costs, measured by sending some round the ring before the first
-// operation. Node 0's part; belongs to its data loop.
+// Measures what a message between two nodes costs, by sending some round the ring before the first
+// operation. This is node 0's part, and belongs to its data loop.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ class RingProbe {
   uint32_t sent() const { return static_cast<uint32_t>(small_s_.size() + large_s_.size()); }
   // The message came back after so long.
   void note_round_trip(double seconds);
-  // Of one hop; `add_s_per_byte`: measure_additions().
+  // Returns the costs of one hop. `add_s_per_byte` is what measure_additions() has found.
   core::TransferCosts costs(double add_s_per_byte) const;
 
  private:

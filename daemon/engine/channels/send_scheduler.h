@@ -1,8 +1,8 @@
-// What waits to be written to the next node of the ring. A frame waits in the line of the slot that
-// it goes into, first come first served, until the neighbour has freed that slot; then in the queue
-// of its lane, until the channel has little left to send. Of the queues the most urgent one goes
-// first (rule L12), and now and then the one that has waited longest, so that none waits for ever.
-// Allocates nothing after construction. Belongs to its data loop.
+// The frames that wait to be written to the next node of the ring. A frame waits in the line of the
+// slot that it goes into, first come first served, until the neighbour has freed that slot; then in
+// the queue of its lane, until the channel has little left to send. Of the queues the most urgent
+// one goes first (rule L12), and now and then the one that has waited longest, so that none waits
+// for ever. The scheduler allocates nothing after construction, and belongs to its data loop.
 #pragma once
 
 #include <cstdint>

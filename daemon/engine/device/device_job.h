@@ -78,8 +78,8 @@ class DeviceJob {
   uint32_t map(const StagingFile& file);
   void unmap(uint32_t number);
 
-  // Of communicators, which begin and end with the worker (GpuWorker). `made` is called once, never
-  // from within. A worker has been started.
+  // These three deal with communicators, which begin and end with the worker (GpuWorker). They may
+  // be called once a worker has been started. `made` is called once, never from within.
   using OnId = std::function<void(const Result<gpu::CommunicatorId>&)>;
   void make_communicator_id(uint32_t communicator, OnId made);
   void connect(const gpu::ConnectBody& communicator);
@@ -102,7 +102,7 @@ class DeviceJob {
     uint32_t counters = 0;                          // the worker's number
     bool is_refused = false;                        // some memory, which has been logged
   };
-  // What run() was given.
+  // An operation that run() was given.
   struct UnderWay {
     size_t left = 0;
     Ended ended;  // null: has been called

@@ -59,7 +59,8 @@ void for_each_tensor(const core::Launch& launch, const FindDevicePlaces& find, V
   }
 }
 
-// Of an operation: a wait and a write for each rank, and all launches and the end besides.
+// Returns how many tensors an operation of the worker may have: it takes a wait and a write for
+// each rank, and all launches and the end besides.
 size_t max_tensors(const core::Launch& launch) {
   const size_t ranks = launch.tickets.size() / launch.tensors->size();
   return std::max<size_t>(gpu::kMaxCommands / (4 * std::max<size_t>(ranks, 1)), 1);
@@ -77,7 +78,7 @@ void add_writes(const Ranks& ranks, gpu::WorkerOperation& operation) {
   }
 }
 
-// Of one tensor, the elements of a part of it.
+// A part of one tensor's elements.
 struct TensorPart {
   int64_t elements = 0;
   int64_t bytes = 0;

@@ -1,4 +1,4 @@
-// From what the core launches to what a GPU worker carries out.
+// Builds what a GPU worker carries out, from what the core launches.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace rueda::engine {
 
-// Of one rank's submission, in the worker's numbers.
+// The places of one rank's submission, in the worker's numbers of memory.
 struct DevicePlaces {
   gpu::Place input;
   gpu::Place output;
@@ -23,7 +23,8 @@ struct DevicePlaces {
   gpu::Place done;     // the counter that is to say when the output is
   uint64_t value = 0;  // of both
 };
-// By the rank's place among those of the node in the process set.
+// Finds the places of a submission. `place` is the rank's among those of the node in the process
+// set.
 using FindDevicePlaces = std::function<DevicePlaces(size_t place, Ticket)>;
 
 struct DeviceLaunch {
@@ -38,8 +39,8 @@ std::vector<gpu::WorkerOperation> build_device_operations(const core::Launch& la
                                                           const DeviceLaunch& how,
                                                           const FindDevicePlaces& find);
 
-// Where the tensors of a batch lie one behind the other on their way to other nodes: in memory that
-// the worker has allocated, and in host memory, at one offset in both.
+// A row in which the tensors of a batch lie one behind the other on their way to other nodes: in
+// memory that the worker has allocated, and in host memory, at one offset in both.
 struct StagedRow {
   uint32_t scratch = 0;  // the worker's numbers
   uint32_t host = 0;

@@ -31,7 +31,7 @@ using gpu::Packet;
 using gpu::PacketSocket;
 using gpu::WorkerMessage;
 
-// Where the worker finds its socket.
+// The descriptor at which the worker finds its socket.
 constexpr int kWorkerFd = 3;
 // Beside what the socket takes. An operation is a few packets, and the window has few operations.
 constexpr size_t kMaxQueuedPackets = 4096;
@@ -359,7 +359,7 @@ void GpuWorker::Impl::on_exit() {
   deadline_.cancel();
   metrics_.gpu_workers.Decrement();
   if (takes_turns_) metrics_.gpu_workers_without_mps.Decrement();
-  // What it had still to say comes first.
+  // The worker's last messages are read before its end is told.
   if (is_told()) static_cast<void>(read());
   if (is_told()) {
     lose({Code::kUnavailable, options_.who + " (pid " + std::to_string(pid_) + ") " +

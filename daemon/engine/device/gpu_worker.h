@@ -38,7 +38,7 @@ struct GpuWorkerOptions {
   uint64_t memory_limit_bytes = 0;  // of a device, which it may allocate
 };
 
-// Told from the loop, never from within a call.
+// The worker's answers and its end. They are told from the loop, never from within a call.
 struct GpuWorkerEvents {
   std::function<void(const gpu::ReadyBody&)> on_ready = [](const gpu::ReadyBody&) {};
   std::function<void(uint32_t memory, const Status&)> on_memory_added;
@@ -63,9 +63,10 @@ class GpuWorker {
   // `behind_fd` is let go of after the descriptor.
   void add_memory(const gpu::AddMemoryBody& memory, UniqueFd fd,
                   std::shared_ptr<void> behind_fd = {});
-  // What was added by descriptors, one behind another. Answered likewise.
+  // Joins memories that were added by descriptors, one behind another, into one of that number. The
+  // answer is on_memory_added.
   void join_memory(uint32_t memory, std::span<const uint32_t> pieces);
-  // What uses it has been given before.
+  // Removes memory. Operations that use it must have been given to the worker before.
   void remove_memory(uint32_t memory);
   // Answered by on_id_made. Numbers of communicators are never used again.
   void make_communicator_id(uint32_t communicator);

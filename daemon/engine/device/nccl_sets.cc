@@ -8,7 +8,7 @@
 namespace rueda::engine {
 namespace {
 
-// Behind those of device_operation.cc.
+// The first stream of a communicator; the streams below it are device_operation.cc's.
 constexpr uint32_t kFirstStream = 2;
 
 }  // namespace

@@ -39,9 +39,12 @@ class NcclSets {
   NcclSets(const NcclSets&) = delete;
   NcclSets& operator=(const NcclSets&) = delete;
 
-  // For a set's next batch. `there` may be called from within; in the order of the calls.
+  // Sees to it that the set has a communicator for its next batch, and calls `there` when it has
+  // one, or cannot get one. `there` may be called from within, and is called in the order of the
+  // calls.
   void use(uint32_t process_set, const Place& place, There there);
-  // Of a set that this node is in, from another; may come before use().
+  // Takes the communicator's id of a set that this node is in, which another node has made. It may
+  // come before use().
   void on_id(uint32_t process_set, const gpu::CommunicatorId& id);
   // The set is no more; nothing of it is under way.
   void drop(uint32_t process_set);

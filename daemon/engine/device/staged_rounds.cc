@@ -7,7 +7,7 @@ namespace {
 
 // A copy of so much takes far longer than it takes to ask for it; see docs/decisions/0052.
 constexpr int64_t kLeastRoundBytes = 4 << 20;
-// Of a shard, in a round: a chunk of the ring's.
+// The least bytes of a shard in a round, which are a chunk of the ring.
 constexpr int64_t kLeastShardBytes = 256 << 10;
 // The copies of the first and of the last one overlap with nothing.
 constexpr int64_t kMaxRounds = 32;

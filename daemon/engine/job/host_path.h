@@ -69,7 +69,8 @@ class HostPath {
   void expect(const core::Launch& launch);
   // What was expected is there, in these parts. It runs once all before it are there.
   void run_expected(const core::Launch& launch, std::vector<Part> parts);
-  // What was expected, or waits, from `cancelled.first` on has been cancelled.
+  // Forgets the operations from `cancelled.first` on, which were expected or wait here and have
+  // been cancelled.
   void forget_expected(const core::Cancel& cancelled);
   void forget_all_expected() { in_order_.clear(); }
   // More rounds of an operation are in host memory (Operation::rounds_here).

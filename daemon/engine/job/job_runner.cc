@@ -713,7 +713,7 @@ void JobRunner::finish_close() {
   close_waits_ = core_.is_coordinator() && core_.has_pending_leaves();
   if (close_waits_) return;
   if (!std::exchange(told_closed_, true)) step(core::JobClosed{*closing_});
-  // In a tree, those below go on under another node.
+  // In a tree, the nodes below this one must go on under another node before this one may go.
   close_waits_ = !core_.may_go();
   if (close_waits_) return;
   if (failing_) return;  // fail() calls on_closed_ when the clients have been told

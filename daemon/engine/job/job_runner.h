@@ -37,7 +37,7 @@ class JobRunner final : private TimelineHost, private FiniteHost, private PathHo
   ~JobRunner() override;
 
   const JobSpec& spec() const { return spec_; }
-  // What throws ends the job.
+  // Runs `work`. An exception that it throws ends the job.
   void guarded(const std::function<void()>& work);
 
   // --- Sessions
@@ -124,7 +124,7 @@ class JobRunner final : private TimelineHost, private FiniteHost, private PathHo
   void fail_operation(Seq seq, const Status& why) override {
     step(core::OperationFailed{seq, why});
   }
-  // As if one of this node's ranks were lost.
+  // Ends the job as if one of this node's ranks were lost.
   void end_by(const Status& why) override;
   DataEvents data_events(uint32_t process_set, const std::vector<NodeIndex>& ring) override;
   void device_memory_added(LocalRank rank, uint32_t id, const Status& status) override;

@@ -45,7 +45,7 @@ struct EngineOptions {
   bool adds_on_gpu = false;  // what arrives from other nodes, for batches in device memory
 };
 
-// What the rooms of a job share. All outlive it.
+// The parts of the daemon that its jobs share. All of them outlive the jobs.
 struct EngineContext {
   boost::asio::io_context& control_loop;
   DataLoops& data_loops;
@@ -90,16 +90,17 @@ struct JobSpec {
   // Decision 51. The same on all nodes, as is the next.
   bool autotunes = false;
   bool replays = false;
-  // On node 0.
+  // These two are set on node 0 alone.
   std::shared_ptr<const core::Plan> replayed;  // null: there is none
   bool records_plan = false;
 };
 
-// Told on the control loop.
+// The callbacks by which a job tells its launcher and the engine how it goes. They are called on
+// the control loop.
 struct JobListener {
   std::function<void(Epoch)> on_started;
   std::function<void(const Status&)> on_failed;
-  // On node 0; see TimelineHost.
+  // Called on node 0 with what becomes of the timeline (TimelineHost).
   std::function<bool(TimelineNews)> on_timeline = [](const TimelineNews&) { return false; };
   // On the coordinator's node: how the search for a setting goes, and which plan is in force.
   std::function<void(const core::TuningLine&)> on_tuning = [](const core::TuningLine&) {};

@@ -44,7 +44,7 @@ class NcclPath {
     bool is_told = false;
   };
 
-  // Whether the job leaves to NCCL what goes between its nodes.
+  // Returns true if the job leaves to NCCL what goes between its nodes.
   bool is_wanted() const;
   void run(const core::Launch& launch, const StagedRow& row, NcclPlace across);
   void fail_later(Seq seq, const Status& status);

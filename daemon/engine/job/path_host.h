@@ -1,5 +1,5 @@
-// What the ways of a batch (HostPath, DevicePath, StagedPath, NcclPath) ask of the job that they
-// belong to. Everything here belongs to the control loop.
+// The interface through which the ways of a batch (HostPath, DevicePath, StagedPath, NcclPath) use
+// the job that they belong to. Everything here belongs to the control loop.
 #pragma once
 
 #include <cstdint>

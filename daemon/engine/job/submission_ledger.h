@@ -39,7 +39,8 @@ struct alignas(64) HeldSubmission {
   uint64_t step = 0;          // the count when this was submitted
 };
 
-// Where a submission in device memory lies, beside its HeldSubmission: others need not be longer.
+// The memory of a submission on a GPU. It stands beside its HeldSubmission, so that those of
+// submissions in host memory need not be longer.
 struct SubmittedOnDevice {
   struct Side {
     uint32_t memory = 0;  // the session's id
@@ -69,7 +70,7 @@ class SubmissionLedger {
   SubmittedOnDevice& on_device(LocalRank rank, Ticket ticket);
   // Returns a submission of the rank that is in flight in device memory, or null.
   const HeldSubmission* left_on_device(LocalRank rank) const;
-  // Whether something small was submitted since this was called last.
+  // Returns true if something small was submitted since the last call.
   bool take_small() { return std::exchange(has_small_, false); }
 
   // --- Operations

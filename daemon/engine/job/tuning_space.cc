@@ -16,7 +16,8 @@ constexpr int64_t kLeastFusionBytes = 64 << 10;
 constexpr size_t kMaxCandidates = 12;
 constexpr int kWindowRounds = 3;
 constexpr TicksMs kWindowMs = 200;
-// From the default: a quarter, half, twice, four times.
+// The factor up to which the search goes from the default, both ways: a quarter, half, twice, four
+// times.
 constexpr uint64_t kWidening = 4;
 
 // Slots as the job's data plane has them, or smaller ones.

@@ -1,5 +1,5 @@
-// Whether loops turn. A loop is asked when somebody wants to know, and at no other time: who sleeps
-// is not woken for it.
+// Finds out whether loops turn. A loop is asked when somebody wants to know, and at no other time,
+// so that a loop that sleeps is not woken for it.
 #pragma once
 
 #include <chrono>

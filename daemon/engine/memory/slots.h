@@ -37,7 +37,7 @@ struct SlotGeometry {
 
   uint32_t slots_per_lane() const { return static_cast<uint32_t>(window * nodes * 2); }
   uint32_t slots_per_chain() const { return static_cast<uint32_t>(window * 2); }
-  // For chunks; those for acknowledgements come behind.
+  // Returns the number of slots for chunks. The slots for acknowledgements come behind them.
   uint32_t chunk_slots() const {
     return static_cast<uint32_t>(lanes) * slots_per_lane() +
            core::kDecreedWindow * slots_per_chain();
@@ -57,7 +57,7 @@ struct SlotGeometry {
     return static_cast<uint32_t>(lanes) + static_cast<uint32_t>(number % core::kDecreedWindow);
   }
 
-  // How many operations the lane had before.
+  // Returns how many operations the lane has had before this one.
   int64_t turn(Seq seq) const { return static_cast<int64_t>(core::number_of(seq)) / lanes; }
 
   uint32_t ring_slot(Seq seq, int64_t piece, int shard, core::RingPhase phase) const {

@@ -12,7 +12,7 @@
 
 namespace rueda::engine {
 
-// What other processes map it by.
+// The file by which other processes map the staging memory.
 struct StagingFile {
   UniqueFd fd;  // a memfd that cannot shrink
   size_t bytes = 0;

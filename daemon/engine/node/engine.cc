@@ -16,7 +16,7 @@
 namespace rueda::engine {
 namespace {
 
-// Of what a launcher says of a rank that ended badly: one sentence.
+// The bytes that are kept of what a launcher says of a rank that ended badly: one sentence.
 constexpr size_t kMaxFailureBytes = 512;
 
 // A name is whoever's has it first, for as long as that job lasts.
@@ -236,7 +236,8 @@ void Engine::keep_bandwidths(NodeBandwidths bandwidths) {
                    : " nor between " + std::to_string(unreachable.size() - 1) + " other pairs");
 }
 
-// None: the ring goes by racks and node index. The coordinator's count, so it says why.
+// Returns the bandwidths that order the job's ring; without any the ring goes by racks and node
+// index. The coordinator's are the ones that count, so it says why there are none.
 core::Bandwidths Engine::bandwidths_of(const JobSpec& spec) const {
   if (bandwidths_.node_ids.empty() || spec.self != spec.layout.coordinator()) return {};
   Result<core::Bandwidths> found = bandwidths_.of(spec.layout);

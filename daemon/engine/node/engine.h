@@ -64,9 +64,9 @@ class Engine final : public session::SessionEvents, public ControlEvents {
   }
 
   std::vector<JobSnapshot> jobs() const;
-  // Of all jobs.
+  // Returns the stalls of all jobs.
   std::vector<StallSnapshot> stalls() const;
-  // Of the process sets that are locked.
+  // Returns the plans of the process sets that are locked.
   std::vector<PlanSnapshot> plans() const;
   bool is_stopping() const { return static_cast<bool>(on_all_closed_); }
   int clients() const { return static_cast<int>(owners_.size()); }
@@ -109,7 +109,8 @@ class Engine final : public session::SessionEvents, public ControlEvents {
 
   const EngineContext context_;
   std::map<JobId, std::unique_ptr<JobRunner>> jobs_;
-  // By the number of the handle. A shared job may have several.
+  // The job of each launcher, by the number of the launcher's handle. A shared job may have several
+  // launchers.
   std::map<uint64_t, JobRunner*> launchers_;
   uint64_t last_handle_ = 0;
   std::map<JobRunner*, session::Charge> charges_;  // of jobs_

@@ -14,7 +14,7 @@ struct NodeBandwidths {
   std::vector<std::string> node_ids;
   core::Bandwidths bytes_per_second;  // by node, from and to; 0 where nothing came through
 
-  // From and to.
+  // Returns the pairs of nodes, from and to, between which nothing came through.
   std::vector<std::pair<std::string, std::string>> unreachable() const;
   // Those between the nodes of a layout, in its order. The error names a node that was not
   // measured.

@@ -141,7 +141,7 @@ void Adasum::meet(OperationKernels& kernels, int64_t chunk, const std::byte* val
                met_[static_cast<size_t>(chunk)]);
 }
 
-// In the order of the chunks, whatever came first.
+// The products are added up in the order of the chunks, whichever chunk came first.
 void Adasum::gather_products() {
   const auto self = static_cast<size_t>(self_.value);
   const size_t ranks = ranks_of(operation_);

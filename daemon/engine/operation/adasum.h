@@ -1,11 +1,10 @@
-// What an Adasum (reduce/adasum.h) must know before it can be added up: dot products, and the
-// weights that follow from them. Of one operation on one node.
+// Finds what one Adasum (reduce/adasum.h) on one node must know before it can be added up: dot
+// products, and the weights that follow from them.
 //
-// - Of the node's ranks: in one pass over their memory. Their weights make the node's vector, which
-//   is never stored: whatever needs some of it adds it up again.
-// - Of the nodes' vectors: as core/schedules/adasum_schedule.h says. They are those that travel,
-// rounded to
-//   the type they travel in.
+// - The products of the node's ranks take one pass over their memory. Their weights make the node's
+//   vector, which is never stored: whatever needs some of it adds it up again.
+// - The products of the nodes' vectors are made as core/schedules/adasum_schedule.h says. The
+//   vectors are those that travel, rounded to the type they travel in.
 #pragma once
 
 #include <cstddef>
@@ -40,12 +39,13 @@ class Adasum {
 
   // Another node's elements of that chunk.
   void meet(OperationKernels& kernels, int64_t chunk, const std::byte* values);
-  // Of a chunk of products. dst = partial + this node's own; partial may be null, or equal dst.
+  // These two deal with a chunk of the products: dst = partial + this node's own products, where
+  // partial may be null, or equal to dst; and the totals that have come back.
   void add_products(core::ElementRange range, const std::byte* partial, std::byte* dst) const;
   void take_products(core::ElementRange range, const std::byte* total);
 
  private:
-  // Of one tensor, and short enough for a cache.
+  // Some elements of one tensor, few enough for a cache.
   struct Stretch {
     size_t tensor;
     core::ElementRange range;  // of the operation

@@ -54,7 +54,8 @@ class Adder {
   }
   bool is_root(Rank rank) const { return rank == tensor_.root; }
 
-  // What goes from the ranks of one node to those of another, or round from there to there.
+  // Adds the parts that go from the ranks of one node to the ranks of another, or round from there
+  // to there.
   void add_shard(const std::vector<Rank>& from, const std::vector<Rank>& to) {
     switch (tensor_.kind) {
       case CollectiveKind::kAllgather:

@@ -23,9 +23,9 @@ void hold(session::Arena* arena, Operation& operation) {
   operation.arenas.push_back(arena->shared_from_this());
 }
 
-// What stands against the tensor as it was submitted here; empty: nothing. `reaches` is how far the
-// buffers of each rank go that has not joined. Reads no descriptor but the first one's: a step may
-// have thousands.
+// Returns what is wrong with the tensor as it was submitted here, or "" if nothing is. `reaches` is
+// how far the buffers of each rank go that has not joined. The function reads no descriptor but the
+// first one's, because a step may have thousands.
 std::string find_flaw_of(int64_t elements, const core::TensorDescriptor& first, bool is_root_here,
                          const std::vector<Reach>& reaches) {
   const size_t wanted = static_cast<size_t>(elements) * element_bytes(first.dtype);

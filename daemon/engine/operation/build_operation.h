@@ -1,4 +1,4 @@
-// From what the core launches to what the data loop carries out.
+// Builds what the data loop carries out, from what the core launches.
 #pragma once
 
 #include <functional>
@@ -9,18 +9,20 @@
 
 namespace rueda::engine {
 
-// Of one local rank's submission. The arenas are mapped by whoever asks.
+// The buffers of one local rank's submission. The arenas are mapped by whoever asks.
 struct SubmittedBuffers {
   std::byte* input = nullptr;             // null: it gives nothing
   std::byte* output = nullptr;            // null: it gets nothing
   session::Arena* input_arena = nullptr;  // null: no bytes
   session::Arena* output_arena = nullptr;
   SendPriority urgency;
-  // What lies there: as long as its own descriptor asked for. No operation may go further.
+  // The bytes that lie there, as many as the submission's own descriptor asked for. No operation
+  // may go further.
   size_t input_bytes = 0;
   size_t output_bytes = 0;
 };
-// Of one of the node's ranks in the process set, by its place among them. Must be known.
+// Finds the submission of one of the node's ranks in the process set, by the rank's place among
+// them. The submission must be known.
 using FindSubmission = std::function<const SubmittedBuffers&(LocalRank, Ticket)>;
 
 // Tensors that follow each other in the memory of every local rank become one. `layout` is the

@@ -33,7 +33,7 @@ class InputCheck {
 
   InputCheck(DType dtype, std::vector<Contribution> contributions);
 
-  // At a stretch of elements, in the memory of some contributions. Thread-safe.
+  // Looks at a stretch of elements in the memory of some contributions. Thread-safe.
   void look(const std::byte* values, size_t bytes);
 
   // Once the operation has ended: contributions that are not finite, and the one that comes before

@@ -70,8 +70,8 @@ struct Operation {
   WireDType wire_dtype = WireDType::kSame;  // more than one node has to do with it
   int64_t divisor = 1;                      // average: the number of contributors
   NodeIndex root_node{-1};                  // where one rank is the root
-  // Of an Adasum: by node, in the order of the ranks, the places of its members in the ring; empty:
-  // those of all, ascending.
+  // For an Adasum: the places of each node's members in the ring, by node and in the order of the
+  // ranks. If it is empty, the places of all members are ascending.
   std::vector<std::vector<size_t>> tree;
 
   std::vector<OperationTensor> tensors;
@@ -79,8 +79,8 @@ struct Operation {
   // Of an Adasum, by tensor and then rank of `ranks`: what it is multiplied by, so far as it is
   // known (engine/operation/adasum.h). Has prescale and postscale in it in the end.
   std::vector<double> weights;
-  // By round and shard (core/schedules/ring_schedule.h), in the order of the tensors; none: one
-  // round, of equal shards.
+  // The ranges of elements by round and shard (core/schedules/ring_schedule.h), in the order of the
+  // tensors. If it is empty, there is one round of equal shards.
   std::vector<std::vector<core::ElementRange>> rounds;
   // So many rounds' inputs are here; the others come while it is under way. Null: all are.
   std::shared_ptr<const std::atomic<int>> rounds_here;
@@ -114,7 +114,7 @@ struct Operation {
   // True if the kernel could not provide some client's memory (session/memory/sigbus_guard.h): what
   // was read from it is worthless and must not reach anybody.
   bool has_lost_memory() const;
-  // How a ring of so many nodes carries out its share.
+  // Returns how a ring of `nodes` nodes carries out its share of the operation.
   core::RingCut cut(int nodes, int64_t max_chunk_elements) const;
   // Some output is its input, too.
   bool is_in_place() const;
@@ -122,8 +122,8 @@ struct Operation {
   // piece, are what goes to the next node, and have gone when the operation is done here; null
   // otherwise.
   const std::byte* sendable_input(core::ElementRange range) const;
-  // Where the range's final values go, of the only rank of this node that gets any, if they belong
-  // in one piece and are what comes from other nodes; null otherwise.
+  // Returns where the range's final values go in the output of the only rank of this node that gets
+  // any, if they belong there in one piece and are what comes from other nodes; null otherwise.
   std::byte* receivable_output(core::ElementRange range) const;
   // The last one that begins there or before; empty ones may follow each other.
   size_t tensor_at(int64_t element) const;
@@ -185,7 +185,7 @@ class OperationKernels {
             std::vector<double>& products);
 
  private:
-  // What of one tensor lies in a range of the operation's elements.
+  // The part of one tensor that lies in a range of the operation's elements.
   struct Piece {
     size_t number;  // of the tensor
     const OperationTensor& tensor;

@@ -1,5 +1,6 @@
-// When an operation was where on its way through the data plane. Written by the loop that carries
-// it out, and read when it has ended. Operations have one while a timeline is recorded.
+// The times at which an operation passed the stages of the data plane. The loop that carries the
+// operation out writes them, and they are read when it has ended. Operations have such a trace
+// while a timeline is recorded.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +13,7 @@
 namespace rueda::engine {
 
 struct OperationTrace {
-  // From its first piece of work to its last.
+  // A stage lasts from its first piece of work to its last.
   struct Stage {
     int64_t first_ns = 0;  // 0: there was none
     int64_t last_ns = 0;

@@ -1,4 +1,5 @@
-// What the engine needs of the connections between daemons. service/ carries it out with gRPC.
+// The interface through which the engine uses the connections between daemons. service/ implements
+// it with gRPC.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +39,7 @@ struct TimelineBegin {
 struct TimelineEnd {};
 // Up: events; and back, that one has been taken: the next may come.
 struct TimelineTaken {};
-// To the parent, and back: what its clock says.
+// A node asks its parent what the parent's clock says, and the parent answers.
 struct ClockAsk {
   int64_t asked_ns = 0;
 };
@@ -71,7 +72,8 @@ struct NonfiniteMessage {
   std::variant<FoundNonfinite, FirstNonfinite, AskNonfinite, NoNonfinite> body;
 };
 
-// To all of a job: by this, the GPU workers of a process set find each other (nccl_sets.h).
+// The message, sent to all nodes of a job, by which the GPU workers of a process set find each
+// other (nccl_sets.h).
 struct CommunicatorMessage {
   JobId job;
   uint32_t process_set = 0;
@@ -89,7 +91,8 @@ class ControlEvents {
   virtual void on_timeline(LinkId link, TimelineMessage message) = 0;
   virtual void on_nonfinite(LinkId link, NonfiniteMessage message) = 0;
   virtual void on_communicator(LinkId link, const CommunicatorMessage& message) = 0;
-  // Nothing more comes over this link. A dialled one is dialled again, under the same id.
+  // Says that nothing more comes over this link. A dialled link is dialled again, under the same
+  // id.
   virtual void on_link_lost(LinkId link, const Status& status) = 0;
 };
 
@@ -113,7 +116,7 @@ class ControlPlane {
   // Messages for a link that is not up are dropped: what matters is sent again, or its loss is
   // noticed. But Fails are kept for a link that is dialled, for a while after its release.
   virtual void send(LinkId link, const Envelope& envelope) = 0;
-  // Likewise.
+  // These messages, too, are dropped for a link that is not up.
   virtual void send(LinkId link, const TimelineMessage& message) = 0;
   virtual void send(LinkId link, const NonfiniteMessage& message) = 0;
   virtual void send(LinkId link, const CommunicatorMessage& message) = 0;

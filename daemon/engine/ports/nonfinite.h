@@ -12,7 +12,8 @@ enum class NonfiniteKind : uint8_t { kNaN = 0, kInfinity = 1, kMinusInfinity = 2
 inline constexpr uint32_t kNonfiniteKindCount = 3;
 
 struct Nonfinite {
-  // How often the rank had submitted a reduction of this name in this epoch, with this one.
+  // The step: how often the rank had submitted a reduction of this name in this epoch, this one
+  // included.
   uint64_t step = 0;
   Rank rank;
   uint64_t submission = 0;  // counts those of the rank's node
@@ -24,7 +25,7 @@ struct Nonfinite {
   bool operator==(const Nonfinite&) const = default;
 };
 
-// By step, then rank, then the rank's order of submissions.
+// Orders findings by step, then by rank, then by the rank's order of submissions.
 bool comes_before(const Nonfinite& a, const Nonfinite& b);
 
 // One sentence; `node_id` is where the rank is.

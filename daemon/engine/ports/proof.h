@@ -1,4 +1,5 @@
-// What a daemon derives from a job's token, so that the token itself never travels between daemons.
+// The proof that a daemon derives from a job's token, so that the token itself never travels
+// between daemons.
 #pragma once
 
 #include <string>

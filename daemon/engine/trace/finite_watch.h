@@ -26,10 +26,10 @@
 
 namespace rueda::engine {
 
-// What it needs of its job.
+// The job, as the finite check uses it.
 struct FiniteHost {
   virtual ~FiniteHost() = default;
-  // None: this node decides.
+  // Returns the node to which findings go, or nothing if this node decides.
   virtual std::optional<NodeIndex> finite_parent() const = 0;
   virtual std::vector<NodeIndex> finite_children() const = 0;
   virtual void send_nonfinite(NodeIndex to, NonfiniteMessage message) = 0;

@@ -150,7 +150,7 @@ void JobTrace::add_stage(Lane lane, TraceKind kind, const OperationTrace::Stage&
   buffer_.add(event);
 }
 
-// On the track of their ring.
+// Chunks stand on the track of their ring.
 void JobTrace::add_chunks(const OperationTrace& part, TraceEvent& event) {
   event.kind = TraceKind::kChunk;
   event.duration_ns = 0;

@@ -22,14 +22,14 @@ struct JobTraceOptions {
   std::vector<Rank> ranks;  // this node's, by local rank
   bool wants_chunks = false;
   int64_t clock_skew_ns = 0;  // --fault clock: added to every time
-  // What waits to be sent.
+  // The most records that may wait to be sent.
   size_t max_records = size_t{1} << 16;
   size_t max_tracks = observe::kMaxTracks;
 };
 
 class JobTrace {
  public:
-  // When a rank's submission came, on the steady clock.
+  // Returns when a rank's submission came, in nanoseconds of the steady clock.
   using SubmittedAt = std::function<int64_t(LocalRank, Ticket)>;
 
   explicit JobTrace(JobTraceOptions options);
@@ -37,9 +37,10 @@ class JobTrace {
   // `locals`: the node's ranks in the process set.
   void on_launch(const core::Launch& launch, const std::vector<LocalRank>& locals,
                  const SubmittedAt& submitted_at);
-  // For a part of the operation launched last; to be called for each before the next launch.
+  // Returns the trace of a part of the operation that was launched last. It is called for each part
+  // before the next launch.
   std::shared_ptr<OperationTrace> part_of_launch(int64_t bytes);
-  // What was launched of this comes again.
+  // Forgets the launches that were cancelled, because they come again.
   void on_cancelled(const core::Cancel& cancelled);
   void on_ended(uint32_t process_set, Seq seq);
   // Operations that were launched, and have not ended.

@@ -28,7 +28,7 @@
 
 namespace rueda::engine {
 
-// For the launcher of node 0.
+// What the launcher of node 0 is told.
 struct TimelineOpened {
   std::string path;
   bool is_from_elsewhere = false;  // another node of the job asks for it
@@ -38,7 +38,7 @@ struct TimelineClosed {
 };
 using TimelineNews = std::variant<TimelineOpened, observe::TraceBatch, TimelineClosed>;
 
-// What a timeline needs of its job.
+// The job, as its timeline uses it.
 struct TimelineHost {
   virtual ~TimelineHost() = default;
   // None: this node is the one where the file is written.
@@ -113,7 +113,7 @@ class Timeline {
   // Node 0.
   void write(observe::TraceBatch batch);
   void drop(const observe::TraceBatch& batch);
-  // What was lost of the node's batches before.
+  // Adds to the batch what was lost of the node's batches before it.
   void add_lost(observe::TraceBatch& batch);
   // Node 0: the file is whole once all nodes have said their last.
   void close_if_complete();
@@ -135,7 +135,7 @@ class Timeline {
 
   int in_flight_ = 0;                           // batches that the node above has not taken
   std::deque<observe::TraceBatch> from_below_;  // on their way up
-  // Of batches that found no room, by node; goes with the node's next one.
+  // What was lost with batches that found no room, by node. It goes with the node's next batch.
   struct Lost {
     uint64_t events = 0;
     std::map<uint32_t, std::string> names;  // by track

@@ -1,4 +1,4 @@
-// What reduce() hands to the kernels: the arguments, checked and put in one form.
+// The arguments that reduce() hands to the kernels, checked and put in one form.
 #pragma once
 
 #include <cstddef>

@@ -64,7 +64,7 @@ HWY_INLINE void store(typename Lanes::V v, uint8_t* to) {
   store_bytes(typename Lanes::StoredD(), Lanes::pack(v), to);
 }
 
-// Where a result goes. Vectors are written four at a time, or one that may be short.
+// The place where a result goes. Vectors are written four at a time, or one that may be short.
 template <class Lanes>
 struct OneOutput {
   using V = typename Lanes::V;
@@ -362,7 +362,7 @@ bool can_stream(const ReduceArgs& args) {
          std::all_of(args.copies.begin(), args.copies.end(), lies_alike);
 }
 
-// The same values, as bytes.
+// Returns a job that copies the same values as bytes.
 Job copy_of(Job job, size_t bytes) {
   job.dtype = job.first_dtype = job.dst_dtype = DType::kUInt8;
   job.op = ReduceOp::kSum;

@@ -118,8 +118,8 @@ class GrpcControlPlane final : public engine::ControlPlane {
     TicksMs last_asked_ms = 0;  // time of the last heartbeat that asks for an answer
     TicksMs redial_delay_ms = 0;
     std::vector<v1::LinkMessage> last_words;  // failures of jobs, for a dialled link
-    // For a dialled link, by job: the requests to join. They are sent as soon as the link is up,
-    // while the peer may still take this daemon for a stranger.
+    // A dialled link's requests to join, by job. They are sent as soon as the link is up, while the
+    // peer may still take this daemon for a stranger.
     std::map<JobId, v1::LinkMessage> first_words;
   };
 

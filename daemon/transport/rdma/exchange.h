@@ -1,5 +1,5 @@
-// What the two ends of a channel tell each other over their TCP connection, after its hello, to
-// make a queue pair of it (docs/protocol.md, "RDMA"). All numbers are little-endian.
+// The messages by which the two ends of a channel make a queue pair of it, over their TCP
+// connection and after its hello (docs/protocol.md, "RDMA"). All numbers are little-endian.
 //
 //   writer -> reader: Offer    how the writer's queue pair is reached, or why there is none
 //   reader -> writer: Offer    likewise; and where its slots and headers are

@@ -27,7 +27,7 @@ using boost::system::error_code;
 using rdma::Go;
 using rdma::Offer;
 
-// What the upgrades of one transport share.
+// The devices and options that the upgrades of one transport share.
 struct Shared {
   Shared(asio::io_context& io, const rdma::Verbs& verbs, RdmaOptions o)
       : devices(io, verbs), options(std::move(o)) {}

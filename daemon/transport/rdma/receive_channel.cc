@@ -95,7 +95,7 @@ class ReceiveConnection final : public CompletionHandler,
 
 void ReceiveConnection::start() {
   end_->pair().set_handler(this);
-  // What came before anybody looked makes no event.
+  // Completions that came before anybody looked make no event, so they are looked for now.
   asio::post(socket_.get_executor(), [self = shared_from_this()] { self->on_completions(); });
   read_socket();
 }

@@ -16,8 +16,8 @@ namespace rueda::transport::tcp {
 namespace {
 
 constexpr const char* kSameHostCongestion = "reno";
-// For peers on this host: smaller ones cost more wake-ups, larger ones fall out of the cache. For
-// the others the kernel's own tuning follows the length of the path.
+// The socket buffers of peers on this host: smaller ones cost more wake-ups, larger ones fall out
+// of the cache. For other peers the kernel's own tuning follows the length of the path.
 constexpr int kSocketBufferBytes = 1 << 20;
 
 bool set_congestion(int descriptor, const std::string& name) {
