@@ -31,7 +31,9 @@ JobCore::JobCore(Layout layout, NodeIndex self, JobOptions options)
       self_(self),
       options_(with_tree(std::move(options), layout_)),
       router_(layout_, self, options_.agreement.tree_fan_in),
-      sets_(layout_, self, options_) {}
+      ranks_(layout_, self),
+      sets_(layout_, self, options_),
+      goodbyes_(layout_, sets_) {}
 
 void JobCore::step(TicksMs now, Event event, Output& output) {
   now_ = now;
@@ -42,17 +44,8 @@ void JobCore::step(TicksMs now, Event event, Output& output) {
 
 const char* JobCore::mode() const { return to_string(options_.agreement.mode); }
 
-std::vector<Rank> JobCore::missing_ranks() const {
-  std::vector<Rank> missing;
-  const std::vector<Rank>& ranks = layout_.node(self_).ranks;
-  for (size_t i = 0; i < ranks.size(); ++i) {
-    if (!attached_.contains(LocalRank{static_cast<int32_t>(i)})) missing.push_back(ranks[i]);
-  }
-  return missing;
-}
-
 Status JobCore::may_attach(LocalRank rank) const {
-  const std::vector<Rank>& ranks = layout_.node(self_).ranks;
+  const std::vector<Rank>& ranks = ranks_.all();
   if (rank.value < 0 || static_cast<size_t>(rank.value) >= ranks.size()) {
     return Status(Code::kInvalidArgument, "job " + options_.job + " has local ranks 0 to " +
                                               std::to_string(ranks.size() - 1) +
@@ -65,7 +58,7 @@ Status JobCore::may_attach(LocalRank rank) const {
     return Status(failure_.code(), "job " + options_.job + " is over: " + failure_.message(),
                   failure_.origin());
   }
-  if (attached_.contains(rank) || attached_early_.contains(rank)) {
+  if (ranks_.contains(rank)) {
     return Status(Code::kInvalidArgument, "rank " + std::to_string(global_rank(rank).value) +
                                               " of job " + options_.job +
                                               " is attached already; start each rank once");
@@ -77,15 +70,15 @@ Status JobCore::may_attach(LocalRank rank) const {
 
 void JobCore::on(const RankAttached& event, Output& output) {
   if (state_ != JobState::kForming) {
-    attached_early_.insert(event.rank);
+    ranks_.attach_early(event.rank);
     return;
   }
-  attached_.insert(event.rank);
+  ranks_.attach(event.rank);
   send_join(output);
 }
 
 void JobCore::on(const RankDetached& event, Output& output) {
-  if (attached_early_.erase(event.rank) > 0) return;
+  if (ranks_.detach_early(event.rank)) return;
   sets_.set_waited(event.rank, std::nullopt);  // another process counts tickets anew
   if (sets_.submissions_of(event.rank) > 0) {
     const Rank rank = global_rank(event.rank);
@@ -97,7 +90,7 @@ void JobCore::on(const RankDetached& event, Output& output) {
        output);
     return;
   }
-  attached_.erase(event.rank);
+  ranks_.detach(event.rank);
   for (Collectives* set : sets_.every()) set->on_local_left(event.rank);
   if (state_ == JobState::kForming) {
     send_join(output);
@@ -113,7 +106,7 @@ void JobCore::on(const RankDetached& event, Output& output) {
 }
 
 void JobCore::on(const RankLost& event, Output& output) {
-  if (attached_early_.erase(event.rank) == 0) attached_.erase(event.rank);
+  if (!ranks_.detach_early(event.rank)) ranks_.detach(event.rank);
   withdraw(event.status, output);
 }
 
@@ -233,8 +226,8 @@ void JobCore::on_leave(NodeIndex from, const Leave& leave, Output& output) {
     return;
   }
   if (!layout_.has_rank(leave.rank) || layout_.node_of(leave.rank) != from) return;
-  pending_leaves_.emplace_back(from, leave.rank);
-  if (from != self_ && all_ranks_left(from)) {  // it answers no more
+  goodbyes_.add(from, leave.rank);
+  if (from != self_ && goodbyes_.has_left(from)) {  // it answers no more
     for (Collectives* set : sets_.every()) {
       if (set->layout().is_member(from)) set->on_node_gone(from);
     }
@@ -244,18 +237,15 @@ void JobCore::on_leave(NodeIndex from, const Leave& leave, Output& output) {
 
 // A plan that others still follow needs the rank: it is given up first.
 void JobCore::announce_leaves(Output& output) {
-  if (pending_leaves_.empty()) return;
+  if (!goodbyes_.has_pending()) return;
   bool is_needed = false;
   for (Collectives* set : sets_.every()) {
-    const bool has_leaver =
-        std::any_of(pending_leaves_.begin(), pending_leaves_.end(),
-                    [&](const auto& leave) { return set->layout().has_rank(leave.second); });
-    if (!has_leaver || !set->is_locked()) continue;
+    if (!goodbyes_.concerns(*set) || !set->is_locked()) continue;
     set->withdraw();
     is_needed |= set->is_locked();
   }
   if (is_needed) return;
-  for (const auto& [from, rank] : std::exchange(pending_leaves_, {})) {
+  for (const Rank rank : goodbyes_.take_pending()) {
     if (state_ != JobState::kRunning && state_ != JobState::kSuspecting) return;
     // Left goes out before the decrees that follow from it: nodes then fail new submissions
     // themselves.
@@ -265,26 +255,24 @@ void JobCore::announce_leaves(Output& output) {
 }
 
 void JobCore::on_left(Rank rank, Output& output) {
-  if (!layout_.has_rank(rank) || sets_.all_ranks().left().contains(rank)) return;
+  if (!layout_.has_rank(rank) || goodbyes_.left().contains(rank)) return;
   if (state_ == JobState::kSealed) {
     // What has been reported of this epoch must stay so. But it may be over without recovery.
-    left_when_sealed_.insert(rank);
-    std::set<Rank> all = sets_.all_ranks().left();
-    all.merge(std::set<Rank>(left_when_sealed_));
-    if (have_all_left(all)) finish_epoch(output);
+    goodbyes_.add_sealed(rank);
+    if (goodbyes_.has_everybody_left()) finish_epoch(output);
     return;
   }
   for (Collectives* set : sets_.every()) {
     if (set->layout().has_rank(rank)) set->on_rank_left(rank, output);
   }
-  if (have_all_left(sets_.all_ranks().left())) {
+  if (goodbyes_.has_everybody_left()) {
     finish_epoch(output);
     return;
   }
   hand_over_children(output);
   if (state_ == JobState::kSuspecting && missed_.empty() &&
       std::all_of(suspects_.begin(), suspects_.end(),
-                  [&](NodeIndex node) { return all_ranks_left(node); })) {
+                  [&](NodeIndex node) { return goodbyes_.has_left(node); })) {
     lift_suspicion(output);
   }
 }

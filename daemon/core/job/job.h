@@ -20,8 +20,10 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/core/job/collectives.h"
+#include "daemon/core/job/goodbyes.h"
 #include "daemon/core/job/job_events.h"
 #include "daemon/core/job/job_options.h"
+#include "daemon/core/job/local_ranks.h"
 #include "daemon/core/job/message_router.h"
 #include "daemon/core/job/process_sets.h"
 #include "daemon/core/messages/messages.h"
@@ -55,9 +57,9 @@ class JobCore {
   const Status& failure() const { return failure_; }
   const char* mode() const;
   size_t submissions_in_flight() const { return sets_.in_flight(); }
-  size_t attached() const { return attached_.size(); }
+  size_t attached() const { return ranks_.count(); }
   // This node's global ranks that are not attached.
-  std::vector<Rank> missing_ranks() const;
+  std::vector<Rank> missing_ranks() const { return ranks_.missing(); }
   bool is_coordinator() const { return self_ == layout_.coordinator(); }
   // Whose nodes this one has control links with, and what goes over which.
   const TreeLinks& links() const { return router_.links(); }
@@ -75,12 +77,10 @@ class JobCore {
   const Plan* plan() const { return sets_.all_ranks().plan(); }
   const StallInspector& stalls() const { return sets_.all_ranks().stalls(); }  // of the same
   // A rank's goodbye waits for the plan to be given up.
-  bool has_pending_leaves() const { return !pending_leaves_.empty(); }
+  bool has_pending_leaves() const { return goodbyes_.has_pending(); }
   // Whether a rank may attach now; if not, why.
   Status may_attach(LocalRank rank) const;
-  Rank global_rank(LocalRank rank) const {
-    return layout_.node(self_).ranks[static_cast<size_t>(rank.value)];
-  }
+  Rank global_rank(LocalRank rank) const { return ranks_.global(rank); }
 
  private:
   // Moving to another parent. The link to the new one is used from when the way through the old one
@@ -171,7 +171,6 @@ class JobCore {
   }
   void on_sealed(Output& output);
   void adopt(NextEpoch next, Output& output);
-  std::vector<Rank> local_ranks_gone() const;
   std::optional<TicksMs> recovery_wakes_at() const;
 
   // --- ending
@@ -180,8 +179,6 @@ class JobCore {
   void fail(Status status, Output& output);
   // It is over on this one.
   void end(Status status, Output& output);
-  bool all_ranks_left(NodeIndex node) const;
-  bool have_all_left(const std::set<Rank>& left) const;
 
   // The link to the neighbour leads to ranks, other than the neighbour's, that have not left.
   bool leads_to_ranks(NodeIndex neighbour) const;
@@ -209,8 +206,7 @@ class JobCore {
   JobState state_ = JobState::kForming;
   Epoch epoch_{1};
   Status failure_;
-  std::set<LocalRank> attached_;
-  std::set<LocalRank> attached_early_;  // re-attached before the epoch of before has finished
+  LocalRanks ranks_;
 
   // Forming.
   std::map<NodeIndex, JoinedNode> joined_;  // those below; the coordinator has itself there, too
@@ -226,12 +222,11 @@ class JobCore {
   // Of the epoch.
   ProcessSets sets_;
   HandoverState handover_;
-  std::vector<std::pair<NodeIndex, Rank>> pending_leaves_;  // coordinator: until nothing is locked
+  Goodbyes goodbyes_;
 
   // Policy `shrink`, of the epoch. Once failed, it helps the others to decide.
   std::optional<Recovery> recovery_;
   std::vector<Message> early_;  // of an epoch that this node has not entered
-  std::set<Rank> left_when_sealed_;
 };
 
 }  // namespace rueda::core

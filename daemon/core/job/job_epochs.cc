@@ -33,7 +33,7 @@ void JobCore::send_join(Output& output) {
   join.is_tuned = options_.is_tuned;
   join.reducer = options_.reducer;
   join.inter_node = options_.inter_node;
-  for (LocalRank rank : attached_) join.attached.push_back(global_rank(rank));
+  join.attached = ranks_.attached();
   next_join_ = now_ + options_.join_interval_ms;
   if (is_coordinator()) {
     on_join(self_, epoch_, join, output);
@@ -236,19 +236,18 @@ void JobCore::finish_epoch(Output& output) {
   sets_.end();
   recovery_.reset();
   early_.clear();
-  left_when_sealed_.clear();
   held_done_.clear();
-  pending_leaves_.clear();
+  goodbyes_.forget();
   handover_ = {};
   state_ = JobState::kForming;
   ++epoch_.value;
   router_.begin(epoch_);
-  attached_ = std::exchange(attached_early_, {});
-  if (!attached_.empty()) send_join(output);
+  ranks_.begin_next_epoch();
+  if (!ranks_.is_empty()) send_join(output);
 }
 
 bool JobCore::nobody_waits() const {
-  return attached_.empty() && std::all_of(joined_.begin(), joined_.end(), [](const auto& entry) {
+  return ranks_.count() == 0 && std::all_of(joined_.begin(), joined_.end(), [](const auto& entry) {
            return entry.second.attached.empty();
          });
 }
@@ -334,7 +333,7 @@ void JobCore::on(const NodeLost& event, Output& output) {
   }
   const bool is_new_parent = handover_.move && event.node == handover_.move->to;
   if (router_.has_tree() && !router_.links().is_neighbour(event.node) && !is_new_parent) return;
-  if (!is_new_parent && all_ranks_left(event.node) && !leads_to_ranks(event.node)) {
+  if (!is_new_parent && goodbyes_.has_left(event.node) && !leads_to_ranks(event.node)) {
     for (Collectives* set : sets_.every()) {
       if (set->layout().is_member(event.node)) set->on_node_gone(event.node);
     }
@@ -356,7 +355,7 @@ void JobCore::on(const DataChannelLost& event, Output& output) {
   if (!layout_.is_member(event.node) || !sets_.is_wanted(event.process_set)) return;
   // It has nothing to do here any more; but it may have gone before all that it had to pass on was
   // taken.
-  if (all_ranks_left(event.node) && !event.is_missed) return;
+  if (goodbyes_.has_left(event.node) && !event.is_missed) return;
   if (state_ == JobState::kSuspecting) {
     suspects_.insert(event.node);
     if (event.is_missed) missed_.insert(event.node);
@@ -398,7 +397,7 @@ void JobCore::lift_suspicion(Output& output) {
 }
 
 void JobCore::on(const JobClosed& event, Output& output) {
-  if (attached_.empty() && attached_early_.empty()) {  // nobody here to be missed
+  if (ranks_.is_empty()) {  // nobody here to be missed
     depart(output);
     return;
   }
@@ -423,24 +422,9 @@ void JobCore::end(Status status, Output& output) {
   failure_ = std::move(status);
   sets_.fail(failure_, output);
   held_done_.clear();
-  pending_leaves_.clear();
+  goodbyes_.drop_pending();
   early_.clear();
   output.failed = failure_;
-}
-
-// Or will have, once the plan in force has been given up.
-bool JobCore::all_ranks_left(NodeIndex node) const {
-  const std::vector<Rank>& ranks = layout_.node(node).ranks;
-  return std::all_of(ranks.begin(), ranks.end(), [&](Rank rank) {
-    return sets_.all_ranks().left().contains(rank) ||
-           std::find(pending_leaves_.begin(), pending_leaves_.end(), std::pair(node, rank)) !=
-               pending_leaves_.end();
-  });
-}
-
-bool JobCore::have_all_left(const std::set<Rank>& left) const {
-  const std::vector<Rank> ranks = layout_.ranks();
-  return std::includes(left.begin(), left.end(), ranks.begin(), ranks.end());
 }
 
 }  // namespace rueda::core

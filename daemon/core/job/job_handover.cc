@@ -22,7 +22,7 @@ bool JobCore::may_go() const {
   if (!is_coordinator()) return handover_.has_gone;
   const std::vector<NodeIndex>& members = layout_.members();
   return std::all_of(members.begin(), members.end(),
-                     [&](NodeIndex node) { return all_ranks_left(node); });
+                     [&](NodeIndex node) { return goodbyes_.has_left(node); });
 }
 
 // --- The leaver ----------------------------------------------------------------------------------
@@ -37,7 +37,7 @@ void JobCore::depart(Output& output) {
 
 void JobCore::hand_over_children(Output& output) {
   if (!handover_.departs_at || handover_.move || handover_.has_gone) return;
-  if (!all_ranks_left(self_)) return;  // till then it is missed
+  if (!goodbyes_.has_left(self_)) return;  // till then it is missed
   if (router_.links().children().empty()) {
     handover_.has_gone = true;
     router_.send(kNodeAbove, Handover{Step::kGone, {}}, output);
@@ -107,7 +107,7 @@ bool JobCore::leads_to_ranks(NodeIndex neighbour) const {
     behind = router_.links().reached_by(neighbour);
   }
   return std::any_of(behind.begin(), behind.end(),
-                     [&](NodeIndex node) { return !all_ranks_left(node); });
+                     [&](NodeIndex node) { return !goodbyes_.has_left(node); });
 }
 
 // --- All -----------------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ void JobCore::on_handover(const Message& message, const Handover& handover, Outp
 std::optional<TicksMs> JobCore::handover_wakes_at() const {
   if (handover_.move) return std::min(handover_.move->deadline, handover_.move->next_attach);
   const bool is_to_depart = handover_.departs_at && handover_.told.empty() && !handover_.has_gone &&
-                            all_ranks_left(self_);
+                            goodbyes_.has_left(self_);
   return is_to_depart ? handover_.departs_at : std::nullopt;
 }
 

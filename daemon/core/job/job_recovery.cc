@@ -94,15 +94,12 @@ void JobCore::on_sealed(Output& output) {
 
 void JobCore::on(const DataStopped& event, Output& output) {
   if (!recovery_ || event.epoch != recovery_->epoch()) return;
-  std::vector<Rank> left = local_ranks_gone();
-  left.insert(left.end(), sets_.all_ranks().left().begin(), sets_.all_ranks().left().end());
+  std::vector<Rank> left = ranks_.missing();  // they have said goodbye in this epoch
+  left.insert(left.end(), goodbyes_.left().begin(), goodbyes_.left().end());
   RecoveryOutput said;
   recovery_->on_stopped(now_, event.held, std::move(left), said);
   carry_out(std::move(said), output);
 }
-
-// Those that have said goodbye in this epoch.
-std::vector<Rank> JobCore::local_ranks_gone() const { return missing_ranks(); }
 
 void JobCore::adopt(NextEpoch next, Output& output) {
   std::string lost;
@@ -116,16 +113,15 @@ void JobCore::adopt(NextEpoch next, Output& output) {
   epoch_ = next.epoch;
   router_.begin(epoch_);
   state_ = JobState::kRunning;
-  pending_leaves_.clear();
-  left_when_sealed_.clear();
+  goodbyes_.forget();
   sets_.adopt(next, output);
   output.recovered = next;
   // Whose goodbye the decision does not know says it again.
-  for (const Rank rank : local_ranks_gone()) {
+  for (const Rank rank : ranks_.missing()) {
     if (std::find(next.left.begin(), next.left.end(), rank) != next.left.end()) continue;
     on_leave(self_, {rank, {}}, output);
   }
-  if (have_all_left(sets_.all_ranks().left())) {
+  if (goodbyes_.has_everybody_left()) {
     finish_epoch(output);
     return;
   }
