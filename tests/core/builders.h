@@ -1,4 +1,4 @@
-// Short ways to write down tensors and layouts in the tests of core.
+// Makes tensors and layouts in a short way, for the tests of core.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace rueda::core {
 
 inline constexpr NodeIndex n0{0}, n1{1}, n2{2}, n3{3};
 
-// An all-reduce of `elements` float32, changed at will.
+// Makes an all-reduce of `elements` float32, which `change` may alter.
 inline DescriptorPtr tensor(
     const std::string& name, int64_t elements = 1,
     const std::function<void(TensorDescriptor&)>& change = [](TensorDescriptor&) {}) {
@@ -35,7 +35,7 @@ inline DescriptorPtr member_of(const std::string& group, uint32_t size, const st
   });
 }
 
-// Tensors of a plan, each with the names of those that it comes after.
+// Makes the tensors of a plan, each with the names of those that it comes after.
 inline std::vector<PlannedTensor> planned(
     const std::vector<std::pair<DescriptorPtr, std::vector<std::string>>>& list) {
   std::vector<PlannedTensor> plan;
@@ -66,7 +66,7 @@ inline DescriptorPtr join() {
   });
 }
 
-// Nodes "n0", "n1", ... with so many ranks each, dealt out in order.
+// Makes a layout of nodes "n0", "n1", ... with so many ranks each, dealt out in order.
 inline Layout layout_of(const std::vector<int>& ranks_by_node) {
   std::vector<LayoutNode> nodes;
   int32_t next_rank = 0;

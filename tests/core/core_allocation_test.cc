@@ -1,4 +1,5 @@
-// What a step costs that repeats as it was does not grow with its tensors (plan_fast_path.h).
+// Tests that the allocations of a step that repeats as it was do not grow with its tensors
+// (plan_fast_path.h).
 #include <gtest/gtest.h>
 
 #include "daemon/core/job/job.h"
@@ -10,7 +11,7 @@ namespace {
 
 using testing_support::allocations_of_this_thread;
 
-// A job of two ranks on one node, whose steps have so many tensors.
+// Runs a job of two ranks on one node, whose steps have so many tensors.
 class Trainer {
  public:
   explicit Trainer(int tensors) : core_(layout_of({2}), NodeIndex{0}, options()) {
@@ -19,7 +20,7 @@ class Trainer {
     while (!core_.is_locked()) EXPECT_EQ(step(), 0u) << "ended before it was locked";
   }
 
-  // How many submissions went the short way.
+  // Makes a step, and returns how many of its submissions took the fast path.
   size_t step() {
     size_t again = 0;
     for (const LocalRank rank : kRanks) {
@@ -72,7 +73,7 @@ uint64_t allocations_of_a_step(int tensors) {
 TEST(CoreAllocation, AStepThatRepeatsAllocatesNoMoreForAThousandTensorsThanForTen) {
   const uint64_t of_ten = allocations_of_a_step(10);
   EXPECT_GT(of_ten, 0u) << "nothing is counted";
-  // Queues grow by blocks, now and then.
+  // Queues grow by a block now and then, hence the 10.
   EXPECT_LE(allocations_of_a_step(1000), of_ten + 10);
 }
 

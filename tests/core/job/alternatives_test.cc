@@ -1,4 +1,4 @@
-// Rule L9 of docs/protocol.md: steps of several kinds in one plan, and nodes that choose
+// Tests rule L9 of docs/protocol.md: steps of several kinds in one plan, and nodes that choose
 // differently.
 
 #include <gmock/gmock.h>
@@ -14,7 +14,7 @@ using testing::IsEmpty;
 
 class AlternativesTest : public LockedTest {
  protected:
-  // With and without validation, until both are in a plan.
+  // Makes steps with and without validation until both are in a plan.
   void lock_both() {
     start({1, 1});
     for (int i = 0; i < 12; ++i) {
@@ -24,7 +24,7 @@ class AlternativesTest : public LockedTest {
     ASSERT_TRUE(is_locked(0) && is_locked(1));
     ASSERT_TRUE(cluster_->node(0).core->plan()->has_alternatives());
   }
-  // The last launch of the node that is not cancelled.
+  // Returns the tensors of the node's last launch that is not cancelled.
   Names last_launch(int node) {
     Names names;
     for (const LaunchTensor& item : *cluster_->node(node).launches.back().tensors) {
@@ -87,7 +87,7 @@ TEST_F(AlternativesTest, WhatWasReadyFirstIsChosen) {
 
 class DivergenceTest : public AlternativesTest {
  protected:
-  // Node 0 takes v for the operation, node 1 a and b.
+  // Makes node 0 take v for the operation, and node 1 take a and b.
   void part() {
     lock_both();
     step(train_);
@@ -132,7 +132,8 @@ TEST_F(DivergenceTest, EitherNodeMayNotice) {
   }
 }
 
-// What follows is the same batch again, by the same number: it is cancelled all the same.
+// The operations after the divergence are the same batch on both nodes, by the same number; they
+// are cancelled all the same.
 TEST_F(DivergenceTest, NothingAfterwardsIsTheSame) {
   part();
   cluster_->submit(0, train_[0]);

@@ -1,5 +1,5 @@
-// Autotuning in a job: settings are those of plans, so all nodes change between the same two
-// operations. And plans that were recorded.
+// Tests autotuning in a job, and plans that were recorded. Settings belong to plans, so all nodes
+// change them between the same two operations.
 
 #include <functional>
 #include <map>
@@ -41,7 +41,7 @@ class Autotune : public LockedTest {
     ranks_ = cluster_->layout().world_size();
   }
 
-  // Steps that take so long with the setting of their last launch.
+  // Says how long steps take with the setting of their last launch.
   using Cost = std::function<TicksMs(const Launch&)>;
   void run(int steps, const Cost& cost) {
     for (int i = 0; i < steps; ++i) {
@@ -51,7 +51,7 @@ class Autotune : public LockedTest {
     }
   }
 
-  // I5: what is launched last by a number is launched alike on all nodes.
+  // Checks I5: the last launches by a number are alike on all nodes.
   void expect_like_launches() {
     std::map<std::pair<uint64_t, uint32_t>, const Launch*> first;
     for (int node = 0; node < cluster_->layout().node_count(); ++node) {
@@ -98,7 +98,7 @@ TEST_F(Autotune, WithNoGainTheDefaultsAreKept) {
   EXPECT_EQ(cluster_->node(1).core->plan()->batches.size(), 1u);
 }
 
-// Once settled, no message goes any more.
+// After the search has settled, no message is sent.
 TEST_F(Autotune, AfterTheSearchStepsSayNothing) {
   start_tuned({1, 1});
   run(500, [](const Launch&) { return 20; });

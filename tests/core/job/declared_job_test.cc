@@ -1,4 +1,4 @@
-// Stories of plans declared ahead: in force before the first step, and abandoned when they are
+// Tests plans declared ahead: they are in force before the first step, and abandoned when they are
 // wrong.
 
 #include <gmock/gmock.h>
@@ -16,7 +16,7 @@ using testing::IsEmpty;
 
 class DeclaredPlans : public LockedTest {
  protected:
-  // All ranks declare it; how it ended for the last one.
+  // Makes all ranks declare the plan, and returns how the declaration ended for the last rank.
   Status declare(const DescriptorPtr& declaration) {
     Ticket last{};
     for (int rank = 0; rank < ranks_; ++rank) last = cluster_->submit(rank, declaration);
@@ -46,7 +46,8 @@ TEST_F(DeclaredPlans, TheFirstStepSaysNothing) {
   EXPECT_THAT(abandoned(1), IsEmpty());
 }
 
-// A rank that is quick submits as soon as it is told; nothing of it may go by message.
+// A fast rank submits as soon as its declaration has ended, and none of its submissions may be sent
+// as a message.
 TEST_F(DeclaredPlans, WhoIsToldFollowsThePlanAlready) {
   start({1, 1});
   cluster_->submit(0, plan_);
@@ -85,8 +86,8 @@ TEST_F(DeclaredPlans, OneThatCannotBeFailsOnAll) {
   }
 }
 
-// Not obeyed into a deadlock: rank 1 waits for b before it submits c, which is declared to be one
-// with it.
+// A plan that is wrong must not lead to a deadlock: rank 1 waits for b before it submits c, which
+// is declared to share a batch with b.
 TEST_F(DeclaredPlans, OneThatIsWrongIsAbandonedAndTheScheduleLearned) {
   start({1, 1});
   ASSERT_TRUE(declare(declaration_of(planned({{tensor("b"), {}}, {tensor("c"), {}}}))).is_ok());

@@ -1,4 +1,4 @@
-// A coordinator or a member that holds the job's token and does not keep the protocol: whatever it
+// Tests a coordinator or a member that holds the job's token and breaks the protocol. Whatever it
 // says, the job ends with a Status, and nothing is launched that the ranks here did not agree to.
 #include <optional>
 #include <set>
@@ -41,7 +41,7 @@ class HostilePeerTest : public testing::Test {
     operation.plan_hash = plan_hash(tensors);
     say(Decree{{operation}}, process_set);
   }
-  // By both ranks of the victim's node, or one.
+  // Submits the tensor on both ranks of the victim's node, or on one of them.
   void submit(const DescriptorPtr& item) {
     for (const int rank : {1, 2}) cluster_->submit(rank, item);
     cluster_->step(1, TurnEnded{});
@@ -60,7 +60,7 @@ class HostilePeerTest : public testing::Test {
 constexpr Seq kFirst{first_of(Track::kLockable)};
 constexpr Seq kFirstDecreed{first_of(Track::kDecreed)};
 
-// The second one's 8 KiB were read and written for 64 KiB, as the first one's dtype asks: into
+// The second tensor's 8 KiB were once read and written as 64 KiB, by the first tensor's dtype: into
 // another user's memory.
 TEST_F(HostilePeerTest, UnlikeTensorsAreNoBatch) {
   const auto kinds = [](CollectiveKind kind) {
@@ -122,7 +122,7 @@ TEST_F(HostilePeerTest, ABroadcastIsInNoPlan) {
   expect_end("tensor \"a\" among what may be in a plan");
 }
 
-// The ranks of the node have buffers of different sizes; that they disagree was reported.
+// The ranks of the node have buffers of different sizes, and have reported that they disagree.
 TEST_F(HostilePeerTest, WhatLocalRanksDisagreeOnIsNotCarriedOut) {
   start();
   cluster_->submit(1, tensor("a", 8192));
@@ -149,7 +149,7 @@ TEST_F(HostilePeerTest, ATensorIsInOneOperationAtATime) {
   expect_end("tensor \"a\", which another operation has");
 }
 
-// front() of no tensors.
+// The core once called front() on an empty list of tensors.
 TEST_F(HostilePeerTest, AnOperationNamesTensors) {
   for (const bool fails : {false, true}) {
     for (const Coordination mode : {Coordination::kNegotiate, Coordination::kCached}) {
@@ -164,7 +164,7 @@ TEST_F(HostilePeerTest, AnOperationNamesTensors) {
   }
 }
 
-// Its layout was asked where that rank lives, behind the end of a vector.
+// The layout was once asked on which node that rank is, behind the end of a vector.
 TEST_F(HostilePeerTest, ARootIsARankOfTheJob) {
   for (const int root : {-1, 3, 1 << 30}) {
     start();
@@ -198,7 +198,7 @@ TEST_F(HostilePeerTest, AChangeOfTheJobIsNoOperation) {
   expect_end("which moves no data");
 }
 
-// Its ranks have joined, and have nothing there for NCCL, or for a root that is one of them.
+// The node's ranks have joined, and have no memory for NCCL, or for a root that is one of them.
 TEST_F(HostilePeerTest, WhoHasJoinedGivesZerosAndNothingElse) {
   for (const bool is_broadcast : {false, true}) {
     start();
@@ -222,7 +222,7 @@ TEST_F(HostilePeerTest, WhoHasJoinedGivesZerosAndNothingElse) {
   }
 }
 
-// The rank had objected: it has an operation in flight in the set.
+// The rank had objected, because it has an operation in flight in the set.
 TEST_F(HostilePeerTest, AProcessSetInUseIsNotRemoved) {
   start();
   const DescriptorPtr add = tensor(kProcessSetsName, 1, [](TensorDescriptor& t) {
@@ -244,8 +244,9 @@ TEST_F(HostilePeerTest, AProcessSetInUseIsNotRemoved) {
   expect_end("on which the ranks of this node disagree");
 }
 
-// An inner node of a tree had reported the tensor to itself for those below; the error, which had
-// come before that, ended it, and the next one was reported twice: a check of our own that failed.
+// An inner node of a tree had reported the tensor to itself for the nodes below it. An error that
+// came before that report ended the tensor, and the next tensor of the name was reported twice,
+// which made a check of our own fail.
 TEST(HostileParentTest, AnErrorThatComesBeforeItsTensorMayEndIt) {
   JobOptions options;
   options.agreement.mode = Coordination::kNonblocking;
@@ -266,7 +267,7 @@ TEST(HostileParentTest, AnErrorThatComesBeforeItsTensorMayEndIt) {
   EXPECT_EQ(job.node(1).core->submissions_in_flight(), 1u);
 }
 
-// A member of the coordinator's job.
+// Plays a hostile member of the coordinator's job.
 class HostileMemberTest : public testing::Test {
  protected:
   void start() {
@@ -280,7 +281,8 @@ class HostileMemberTest : public testing::Test {
   std::set<std::pair<int, uint64_t>> done_;
 };
 
-// A group whose tensors were of both tracks was counted once, and forgotten with the first of them.
+// A group whose tensors were of both tracks was once counted once, and forgotten with the first of
+// them.
 TEST_F(HostileMemberTest, AGroupOfBothTracksIsCountedByTrack) {
   start();
   const auto in_group = [](const std::string& name, bool is_broadcast) {

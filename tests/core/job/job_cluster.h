@@ -1,5 +1,5 @@
-// A few JobCores and the streams between them, for tests that tell a story event by event. Streams
-// keep their order; nothing moves unless the test says so.
+// Runs a few JobCores and the streams between them, for tests that tell a story event by event.
+// Streams keep their order; nothing moves unless the test says so.
 #pragma once
 
 #include <deque>
@@ -17,7 +17,7 @@
 
 namespace rueda::core {
 
-// For tests that all modes run.
+// Lists all modes, for tests that run in each of them.
 inline auto all_modes() {
   return testing::Values(Coordination::kNegotiate, Coordination::kCached,
                          Coordination::kGlobalSleep, Coordination::kNonblocking,
@@ -31,7 +31,7 @@ inline std::string name_of_mode(const testing::TestParamInfo<Coordination>& mode
 
 class Cluster {
  public:
-  // What one node has told its surroundings so far.
+  // Holds what one node has told its surroundings so far.
   struct Node {
     std::unique_ptr<JobCore> core;
     std::vector<Launch> launches;
@@ -47,7 +47,7 @@ class Cluster {
     std::vector<Plan> recorded_plans;
   };
 
-  // `racks`: by node, if somebody has said.
+  // Makes the nodes. `racks` has the rack of each node, or is empty.
   explicit Cluster(const std::vector<int>& ranks_by_node, JobOptions options = {},
                    const std::vector<std::string>& racks = {})
       : layout_(layout_of(ranks_by_node)) {
@@ -85,9 +85,9 @@ class Cluster {
     if (output.recorded_plan) at.recorded_plans.push_back(*output.recorded_plan);
   }
 
-  // The messages on their way.
+  // Returns the messages on their way between two nodes.
   std::deque<Message>& stream(int from, int to) { return streams_[{from, to}]; }
-  // Whether there ever was one.
+  // Returns whether there ever was a message between two nodes.
   bool has_spoken(int from, int to) const { return spoken_.contains({from, to}); }
   // Hands over the stream's first message.
   void deliver(int from, int to) {
@@ -99,7 +99,7 @@ class Cluster {
   void end_turns() {
     for (int i = 0; i < layout_.node_count(); ++i) step(i, TurnEnded{});
   }
-  // Until nobody has anything to say.
+  // Delivers messages until no node has anything to say.
   void settle() {
     for (bool moved = true; moved;) {
       end_turns();
@@ -117,7 +117,7 @@ class Cluster {
     for (int i = 0; i < layout_.node_count(); ++i) step(i, TimePassed{});
   }
 
-  // --- What ranks do; they are named by their global number.
+  // --- Actions of ranks, which are named by their global number
   void attach(int rank) { step(home(rank), RankAttached{local(rank)}); }
   void detach(int rank) { step(home(rank), RankDetached{local(rank)}); }
   Ticket submit(int rank, const DescriptorPtr& descriptor) {
@@ -133,7 +133,7 @@ class Cluster {
     settle();
     for (Node& at : nodes_) ASSERT_EQ(at.core->state(), JobState::kRunning);
   }
-  // The data plane has completed the operation on every node.
+  // Reports on every node that the data plane has completed the operation.
   void done_everywhere(uint64_t seq) {
     for (int i = 0; i < layout_.node_count(); ++i) step(i, OperationDone{Seq{seq}});
   }
@@ -150,7 +150,7 @@ class Cluster {
     for (const Launch& launch : node(index).launches) numbers.push_back(launch.seq.value);
     return numbers;
   }
-  // How the submission ended; a second end, or none, fails the test.
+  // Returns how the submission ended; the test fails unless it ended exactly once.
   Status end_of(int rank, Ticket ticket) {
     std::vector<Status> ends;
     for (const Delivery& delivery : node(home(rank)).deliveries) {
@@ -178,7 +178,7 @@ class Cluster {
   std::vector<Node> nodes_;
   std::map<std::pair<int, int>, std::deque<Message>> streams_;
   std::set<std::pair<int, int>> spoken_;
-  TicksMs now_ = 1'000'000;  // the clock's zero means nothing
+  TicksMs now_ = 1'000'000;  // must not be 0, which means no time
   uint64_t next_ticket_ = 1;
 };
 

@@ -1,4 +1,4 @@
-// Policy `fail`: the first death ends the job, and every survivor is told who died.
+// Tests policy `fail`: the first death ends the job, and every survivor is told who died.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ const Status kRankDied(Code::kRankLost, "rank 2 died", Origin{"n2", Rank{2}});
 const Status kNodeDied(Code::kNodeLost, "node n1 is lost", Origin{"n1", {}});
 const Status kChannelBroke(Code::kNodeLost, "the channel to node n1 broke", Origin{"n1", {}});
 
-// Three nodes of one rank. "running" is launched, "waiting" is submitted by rank 0 alone.
+// Sets up three nodes of one rank. "running" is launched, "waiting" is submitted by rank 0 alone.
 class JobEndings : public testing::Test {
  protected:
   void SetUp() override {
@@ -85,7 +85,7 @@ TEST_F(JobEndings, NothingIsDeliveredOrAcceptedAfterTheEnd) {
   job_.step(2, RankLost{LocalRank{0}, kRankDied});
   job_.settle();
   const size_t deliveries = job_.node(0).deliveries.size();
-  job_.step(0, OperationDone{Seq{1}});  // it was on its way from the data plane
+  job_.step(0, OperationDone{Seq{1}});  // was on its way from the data plane
   EXPECT_EQ(job_.node(0).deliveries.size(), deliveries);
   const Ticket late = job_.submit(0, tensor("late"));
   EXPECT_EQ(job_.end_of(0, late), kRankDied);
@@ -101,7 +101,7 @@ TEST_F(JobEndings, ABrokenChannelSealsTheEpochUntilTheCauseIsKnown) {
   EXPECT_FALSE(job_.has_ended(0, running_[0])) << "sealed";
 }
 
-// It was told the broken channel, and the true cause came a moment later.
+// The client was once told of the broken channel, and the true cause came a moment later.
 TEST_F(JobEndings, WhatIsSubmittedUnderSuspicionEndsWithTheTrueCause) {
   job_.step(0, DataChannelLost{NodeIndex{1}, kChannelBroke});
   const Ticket late = job_.submit(0, tensor("late"));
@@ -147,7 +147,8 @@ TEST_F(JobEndings, TheFirstSuspicionSetsTheClock) {
   expect_all_failed_with(kChannelBroke, {0});
 }
 
-// --- Nodes that nobody misses --------------------------------------------------------------------
+// --- Nodes whose end is no loss
+// -------------------------------------------------------------------
 
 TEST(JobLosses, ANodeWhoseRanksHaveAllLeftIsNotMissed) {
   Cluster job({1, 1});
@@ -161,8 +162,8 @@ TEST(JobLosses, ANodeWhoseRanksHaveAllLeftIsNotMissed) {
   EXPECT_THAT(job.node(0).finished, ElementsAre(Epoch{1}));
 }
 
-// It has passed on all that it had before its ranks left, unless the data plane knows better: then
-// its operations would wait for ever.
+// The node has passed on all that it had before its ranks left, unless the data plane knows better;
+// in that case its operations would wait for ever.
 TEST(JobLosses, ANodeThatHasLeftIsMissedByAnOperationThatCannotEndWithoutIt) {
   Cluster job({1, 1});
   job.start();
@@ -199,7 +200,7 @@ TEST(JobLosses, ACoordinatorIsMissedByWhoeverWaitsForItsDecree) {
   Cluster job({1, 1, 1});
   job.start();
   const Ticket waiting = job.submit(1, tensor("a"));
-  job.step(1, TurnEnded{});  // reported: the coordinator's to end, and it never will
+  job.step(1, TurnEnded{});  // reports the tensor, which the coordinator never ends
   job.detach(0);
   job.deliver(0, 1);
   job.deliver(0, 2);
@@ -266,7 +267,7 @@ TEST(JobLosses, AChannelThatClosesBecauseTheEpochIsOverIsNoLoss) {
   EXPECT_EQ(job.node(1).core->epoch(), Epoch{2});
 }
 
-// The same with a daemon that stops as soon as its own ranks have left.
+// The daemon stops as soon as its own ranks have left.
 TEST(JobLosses, ASuspicionEndsWhenTheSuspectTurnsOutToHaveLeft) {
   Cluster job({1, 1, 1});
   job.start();

@@ -1,4 +1,4 @@
-// How an epoch forms, how its ranks leave, and how the next one forms.
+// Tests how an epoch forms, how its ranks leave, and how the next epoch forms.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -169,7 +169,7 @@ TEST(JobForming, ACacheOfAnotherSizeIsRefusedWithBothNodesSizes) {
                    "give --cache-capacity the same value on all nodes"));
 }
 
-// What node 1 of a job of two would say.
+// Returns the Join that node 1 of a job of two sends.
 Join join_of(const Cluster& job) {
   return {job.layout().hash(),
           "data1",
@@ -178,7 +178,7 @@ Join join_of(const Cluster& job) {
           AgreementOptions().cache_capacity};
 }
 
-// Nodes that go different ways would wait for each other's channels until a deadline.
+// Nodes with different algorithms would wait for each other's channels until a deadline.
 TEST(JobForming, AnotherAlgorithmIsRefusedWithBothNodesAlgorithms) {
   Cluster job({1, 1});
   Join join = join_of(job);
@@ -190,7 +190,7 @@ TEST(JobForming, AnotherAlgorithmIsRefusedWithBothNodesAlgorithms) {
                    "--algorithm the same value on all nodes"));
 }
 
-// Rings with other members wait for each other in vain.
+// Rings with other members would wait for each other in vain.
 TEST(JobForming, AnotherReducerIsRefusedWithBothNodesReducers) {
   Cluster job({1, 1});
   Join join = join_of(job);
@@ -202,7 +202,7 @@ TEST(JobForming, AnotherReducerIsRefusedWithBothNodesReducers) {
                    "--reducer the same value on all nodes"));
 }
 
-// Tensors would be of the one order on some nodes, and of the other elsewhere.
+// Tensors would belong to one order on some nodes, and to another order elsewhere.
 TEST(JobForming, AnotherWayBetweenNodesIsRefusedWithBoth) {
   Cluster job({1, 1});
   Join join = join_of(job);
@@ -214,7 +214,7 @@ TEST(JobForming, AnotherWayBetweenNodesIsRefusedWithBoth) {
                    "\"nccl\" on node n1; give --inter-node the same value on all nodes"));
 }
 
-// The number of ranks alone was compared, so that wrong ones could stand in for those missing.
+// The number of ranks alone was once compared, so that wrong ranks could stand in for missing ones.
 TEST(JobForming, AJoinWithRanksOfAnotherNodeIsRefused) {
   for (Rank stray : {Rank{0}, Rank{3}, Rank{-1}}) {
     Cluster job({1, 2});
@@ -283,7 +283,7 @@ TEST(JobForming, AJoinAfterTheFailureIsAnswered) {
   Cluster job({1, 1});
   job.attach(0);
   job.step(0, RankLost{LocalRank{0}, Status(Code::kRankLost, "rank 0 died")});
-  job.stream(0, 1).clear();  // n1 had not joined, so nobody could tell it
+  job.stream(0, 1).clear();  // n1 had not joined, so n0 could not tell it
   job.attach(1);
   job.settle();
   EXPECT_EQ(job.node(1).failed.at(0), Status(Code::kRankLost, "rank 0 died"));
@@ -328,7 +328,7 @@ TEST(JobLeaving, WhatTheOthersHaveInFlightEndsWithAReason) {
   Cluster job({1, 2});
   job.start();
   const Ticket reported = job.submit(0, tensor("a"));
-  const Ticket half = job.submit(1, tensor("b"));  // rank 2 has not: n1 cannot report it
+  const Ticket half = job.submit(1, tensor("b"));  // rank 2 has not, so n1 cannot report it
   job.settle();
   job.detach(2);
   job.settle();
@@ -372,7 +372,7 @@ TEST(JobLeaving, AMemberReportsWhileTheDecreeOfTheErrorIsOnItsWay) {
   const Ticket first = job.submit(1, tensor("a"));
   job.settle();
   const Ticket crossing = job.submit(2, tensor("a"));
-  job.step(2, TurnEnded{});  // its report is on its way
+  job.step(2, TurnEnded{});  // sends its report
   job.detach(0);
   job.settle();
   EXPECT_EQ(job.end_of(1, first).code(), Code::kShutDown);

@@ -1,4 +1,4 @@
-// The stall inspector (stall_test.cc) where it works: inside of a job's core.
+// Tests the stall inspector (stall_test.cc) inside of a job's core.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ JobOptions with_stalls(TicksMs check_ms, TicksMs shutdown_ms = 0) {
   return options;
 }
 
-// Ranks 0 and 1 on node 0, 2 and 3 on node 1.
+// Sets up ranks 0 and 1 on node 0, 2 and 3 on node 1.
 class JobStall : public testing::Test {
  protected:
   void pass(Cluster& job, int seconds) {
@@ -59,7 +59,8 @@ TEST_F(JobStall, IsSeenOnEveryNodeAndEndsWithTheOperation) {
   }
 }
 
-// Nodes do not report what is ready then, and a node whose own ranks are there has launched.
+// Under a lock nodes do not report what is ready, and a node whose own ranks have submitted has
+// launched.
 TEST_F(JobStall, IsSeenUnderALock) {
   JobOptions options = with_stalls(10'000);
   options.agreement.mode = Coordination::kLocked;
@@ -94,7 +95,7 @@ TEST_F(JobStall, IsSeenUnderALock) {
   EXPECT_TRUE(job.node(0).core->is_locked()) << "a stall is no deviation";
 }
 
-// A step that repeats as it was is not noted submission by submission (plan_fast_path.h).
+// A step that repeats as it was is not recorded submission by submission (plan_fast_path.h).
 TEST_F(JobStall, WhatRanksDidLastIsKnownAfterManyStepsUnderALock) {
   JobOptions options = with_stalls(10'000);
   options.agreement.mode = Coordination::kLocked;
@@ -114,8 +115,8 @@ TEST_F(JobStall, WhatRanksDidLastIsKnownAfterManyStepsUnderALock) {
                                           "10 s ago)"));
 }
 
-// Another rank has its result, and this one's data is on a slow way: "not submitted by rank 1,
-// which last submitted it" would say two things.
+// Another rank has its result, and this rank's data is still on its way. "Not submitted by rank 1,
+// which last submitted it" would contradict itself.
 TEST_F(JobStall, WhatARankHasCompletedMeanwhileMayBeOnItsWay) {
   JobOptions options = with_stalls(10'000);
   options.agreement.mode = Coordination::kLocked;
@@ -142,7 +143,7 @@ TEST_F(JobStall, ARefusedSubmissionIsNotWhatARankDidLast) {
   Cluster job({1, 1}, with_stalls(10'000));
   job.start();
   job.submit(1, tensor("mine"));
-  job.submit(1, tensor("mine"));  // refused: in flight
+  job.submit(1, tensor("mine"));  // is refused, because the name is in flight
   job.submit(0, tensor("grad"));
   pass(job, 10);
   const StallNotice notice = job.node(0).core->stalls().stalls(0);

@@ -1,4 +1,4 @@
-// A running job: from submissions through decrees and launches to deliveries.
+// Tests a running job: from submissions through decrees and launches to deliveries.
 
 #include "daemon/core/job/job.h"
 
@@ -85,7 +85,7 @@ TEST(Job, OperationSWaitsUntilOperationSMinusWIsComplete) {
   for (const char* name : {"a", "b", "c", "d", "e"}) job.submit_everywhere(tensor(name));
   job.settle();
   EXPECT_THAT(job.launched(1), ElementsAre(1, 2));
-  // Number 2 is complete, and 1 is not: its lane is still taken.
+  // Number 2 is complete, and number 1 is not, so its lane is still taken.
   job.step(1, OperationDone{Seq{2}});
   job.settle();
   EXPECT_THAT(job.launched(1), ElementsAre(1, 2));
@@ -170,7 +170,7 @@ TEST(Job, ANameTwiceIsRefusedToThatRankAlone) {
   job.done_everywhere(1);
   EXPECT_TRUE(job.end_of(0, first).is_ok());
   EXPECT_TRUE(job.end_of(1, others).is_ok());
-  // And the name is free again.
+  // The name is free again.
   const Ticket third = job.submit(0, tensor("a"));
   EXPECT_FALSE(job.has_ended(0, third));
 }
@@ -266,7 +266,7 @@ TEST(Job, ADecreeThatMeansAnotherBatchIsNeverLaunched) {
 TEST(Job, ADecreeOfATensorThisNodeDidNotReportIsNeverLaunched) {
   Cluster job({1, 2});
   job.start();
-  job.submit(1, tensor("a"));  // rank 2 has not
+  job.submit(1, tensor("a"));  // rank 2 has not submitted it
   job.step(1,
            MessageArrived{{NodeIndex{0}, Epoch{1}, 1, decree_of("a", plan_hash({tensor("a")}))}});
   job.step(1, TurnEnded{});
@@ -276,7 +276,7 @@ TEST(Job, ADecreeOfATensorThisNodeDidNotReportIsNeverLaunched) {
             "ordered what cannot be");
 }
 
-// A node that says it had launched less than it had makes others cancel what is complete.
+// A node that reports fewer launches than it made lets others cancel operations that are complete.
 TEST(Job, AnOperationThatEndsWithoutALaunchEndsTheJob) {
   Cluster job({1});
   job.start();
@@ -285,7 +285,7 @@ TEST(Job, AnOperationThatEndsWithoutALaunchEndsTheJob) {
             "operation 1 is complete here and was cancelled: a node misreported how far it was");
 }
 
-// What was to be repeated among fewer ranks would have other parts.
+// An operation that is repeated among fewer ranks would have other parts.
 TEST(JobCoreLimits, AJobThatShrinksHasNoPartsOfItsRanks) {
   JobOptions options;
   options.recovery.policy = DeathPolicy::kShrink;

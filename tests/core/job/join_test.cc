@@ -1,4 +1,4 @@
-// Rule L11, with a cluster whose streams move when the test says so.
+// Tests rule L11, with a cluster whose streams move when the test says so.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -36,12 +36,12 @@ JobOptions in_mode(Coordination mode) {
   return options;
 }
 
-// In every mode.
+// Runs every test in every mode.
 class Join : public testing::TestWithParam<Coordination> {
  protected:
   void SetUp() override { job_.start(); }
 
-  // Rounds take their time.
+  // Settles, with the time that rounds take.
   void settle() {
     for (int i = 0; i < 4; ++i) {
       job_.settle();
@@ -49,7 +49,7 @@ class Join : public testing::TestWithParam<Coordination> {
     }
     job_.settle();
   }
-  // Whatever is launched on all of its nodes is complete there.
+  // Completes every operation that all of its nodes have launched.
   void complete() {
     settle();
     for (int node = 0; node < 3; ++node) {
@@ -61,7 +61,7 @@ class Join : public testing::TestWithParam<Coordination> {
     }
     settle();
   }
-  // By which of the node's ranks the last operation was launched.
+  // Returns which of the node's ranks take part in the last operation.
   std::vector<bool> contributors(int node) {
     std::vector<bool> ranks;
     for (const auto& ticket : job_.node(node).launches.back().tickets_of(0)) {
@@ -80,7 +80,7 @@ class Join : public testing::TestWithParam<Coordination> {
     return UINT32_MAX;
   }
 
-  Cluster job_{{2, 2, 1}, in_mode(GetParam())};  // ranks 0 and 1, 2 and 3, 4
+  Cluster job_{{2, 2, 1}, in_mode(GetParam())};  // ranks 0 and 1; 2 and 3; 4
   std::map<int, size_t> completed_;
 };
 
@@ -113,7 +113,7 @@ TEST_P(Join, TheOthersGoOnWithoutARankThatHasJoined) {
   EXPECT_EQ(job_.node(0).deliveries.back().contributors, 5u) << "the divisor is that of all ranks";
 }
 
-// A node without anything has no GPU worker, and NCCL waits for all.
+// A node that has nothing has no GPU worker, and NCCL waits for all nodes.
 TEST_P(Join, WhatNcclCarriesIsAnErrorWhileSomebodyHasJoined) {
   job_.submit(1, join());
   settle();
@@ -158,7 +158,7 @@ TEST_P(Join, TheCoordinatorsRanksMayHaveJoined) {
   EXPECT_EQ(contributors(1), (std::vector<bool>{true, true}));
 }
 
-// What two ranks wait for is the other's to come, and both have joined.
+// Each of two ranks waits for a tensor of the other, and both have joined.
 TEST_P(Join, WhatARankSubmittedBeforeGoesWithItsValues) {
   const Ticket a = job_.submit(0, tensor("a"));
   job_.submit(0, join());
@@ -206,7 +206,7 @@ TEST_P(Join, EndsAfterWhatItsNodeGivesZerosTo) {
   EXPECT_TRUE(job_.end_of(4, first).is_ok());
 }
 
-// Its node may be behind the others, which go on to the tensor's next turn.
+// The rank's node may be behind the others, which go on to the tensor's next turn.
 TEST_P(Join, WhatIsUnderWayIsNotGivenASecondTime) {
   const Ticket own = job_.submit(4, tensor("a"));
   job_.submit(4, join());
@@ -397,7 +397,7 @@ TEST_F(LockedJoin, AJoinThatALockOvertakesIsReportedAgain) {
   cluster_->submit(2, join());
   cluster_->end_turns();
   ASSERT_EQ(cluster_->stream(1, 0).size(), 2u);
-  cluster_->deliver(1, 0);  // the tensor
+  cluster_->deliver(1, 0);  // delivers the tensor
   cluster_->end_turns();
   ASSERT_TRUE(is_locked(0));
   complete_launched();

@@ -1,4 +1,4 @@
-// Rule L11 in a tree of nodes: what goes up while some nodes have joined.
+// Tests rule L11 in a tree of nodes: what goes up while some nodes have joined.
 
 #include <set>
 
@@ -119,14 +119,12 @@ JobOptions in_a_tree(Coordination mode) {
   return options;
 }
 
-// One rank a node:     0
-//                    1   2
-//                   3 4 5 6
+// The tree has one rank a node: 0 at the root, 1 and 2 below it, 3 to 6 below these.
 class JoinInATree : public testing::TestWithParam<Coordination> {
  protected:
   void SetUp() override { job_.start(); }
 
-  // Rounds take their time.
+  // Settles, with the time that rounds take.
   void settle() {
     for (int turns = 0; turns < 4; ++turns) {
       job_.settle();
@@ -134,7 +132,7 @@ class JoinInATree : public testing::TestWithParam<Coordination> {
     }
     job_.settle();
   }
-  // Whatever has been launched is complete.
+  // Completes everything that has been launched.
   void complete() {
     settle();
     for (bool moved = true; moved;) {
@@ -153,7 +151,7 @@ class JoinInATree : public testing::TestWithParam<Coordination> {
   void submit(const std::vector<int>& ranks, const DescriptorPtr& what) {
     for (const int rank : ranks) last_ticket_ = job_.submit(rank, what);
   }
-  // The ranks that the last operation has, if it is the same on all nodes.
+  // Returns the ranks that take part in the last operation, if all nodes agree on them.
   std::vector<int> contributors(const std::string& name) {
     std::vector<int> ranks;
     for (int node = 0; node < 7; ++node) {
@@ -199,7 +197,8 @@ TEST_P(JoinInATree, AllComeBackAndKnowTheLastWhereverItIs) {
 TEST_P(JoinInATree, NodesThatHaveJoinedContributeZerosWhereverTheyAre) {
   std::map<int, Ticket> joins;
   std::vector<int> others{0, 1, 2, 3, 4, 5, 6};
-  // A leaf; a node between others; a whole branch; the coordinator.
+  // The ranks are on a leaf, on a node between others, on the last leaves of a branch, and on the
+  // coordinator.
   for (const int rank : {4, 2, 5, 6, 0}) {
     joins[rank] = job_.submit(rank, join());
     std::erase(others, rank);
@@ -269,7 +268,7 @@ TEST_P(JoinInATree, AGoodbyeEndsTheJoinsOfTheOthers) {
   for (int node = 0; node < 7; ++node) EXPECT_EQ(job_.state(node), JobState::kForming) << node;
 }
 
-// Who has joined stays so in its process sets, though the tree above it has changed.
+// A rank that has joined stays joined in its process sets, though the tree above it has changed.
 TEST_P(JoinInATree, ASetHasItsZerosAlsoAfterAHandover) {
   job_.submit_everywhere(tensor(kProcessSetsName, 1, [](TensorDescriptor& t) {
     t.kind = CollectiveKind::kAddProcessSet;
@@ -295,7 +294,8 @@ TEST_P(JoinInATree, ASetHasItsZerosAlsoAfterAHandover) {
 
 class CombinedJoinInATree : public JoinInATree {
  protected:
-  // Messages from the child to the coordinator, when these ranks submit a tensor one by one.
+  // Returns the number of messages from the child to the coordinator when these ranks submit a
+  // tensor one by one.
   size_t messages_of(int child, const std::vector<int>& ranks, const DescriptorPtr& what) {
     size_t messages = 0;
     for (const int rank : ranks) {

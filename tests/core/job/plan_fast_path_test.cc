@@ -1,4 +1,4 @@
-// A plan that repeats as it was, by itself and in a job.
+// Tests the fast path of a plan that repeats as it was, by itself and in a job.
 
 #include "daemon/core/job/plan_fast_path.h"
 
@@ -18,7 +18,7 @@ constexpr LocalRank kFirst{0};
 constexpr LocalRank kSecond{1};
 constexpr std::array<uint32_t, 2> kBoth{0, 1};
 
-// Two batches: a and b, then c.
+// Makes a plan of two batches: a and b, then c.
 Plan plan_of_two() {
   Plan plan;
   plan.batches.push_back({{tensor("a"), tensor("b")}, kPlanStart, false});
@@ -143,7 +143,7 @@ TEST_F(RehearsedTest, ATensorThatComesTwiceIsRefusedAndTheFirstGoesOn) {
   start_locked({1, 1});
   const Ticket first = cluster_->submit(0, tensor("a"));
   cluster_->submit(0, tensor("b"));
-  cluster_->end_turns();  // launched here
+  cluster_->end_turns();  // launches the batch here
   const Ticket again = cluster_->submit(0, tensor("a"));
   EXPECT_EQ(cluster_->end_of(0, again).code(), Code::kDuplicateName);
   for (const char* name : {"a", "b"}) cluster_->submit(1, tensor(name));
@@ -152,7 +152,7 @@ TEST_F(RehearsedTest, ATensorThatComesTwiceIsRefusedAndTheFirstGoesOn) {
   EXPECT_TRUE(is_locked(0));
 }
 
-// Node 0 has launched the batch and must take it back: the agreement has never heard of its
+// Node 0 has launched the batch and must take it back, but the agreement has never heard of its
 // tensors.
 TEST_F(RehearsedTest, WhatIsCancelledIsOrderedAnew) {
   start_locked({2, 1});
@@ -193,7 +193,7 @@ TEST_F(RehearsedTest, WhatTakesLongGoesToTheTables) {
   start_locked({2, 1});
   cluster_->submit(0, tensor("a"));
   cluster_->submit(2, tensor("a"));
-  cluster_->submit(2, tensor("b"));  // launched on node 1, and waits for node 0
+  cluster_->submit(2, tensor("b"));  // is launched on node 1, and waits for node 0
   cluster_->end_turns();
   ASSERT_TRUE(cluster_->node(0).core->wakes_at());
   cluster_->pass(*cluster_->node(0).core->wakes_at() - cluster_->now());
@@ -207,7 +207,7 @@ TEST_F(RehearsedTest, WhatTakesLongGoesToTheTables) {
   EXPECT_EQ(cluster_->node(0).core->submissions_in_flight(), 0u);
 }
 
-// The fast_path is on, with nothing in it, when the rank leaves.
+// The fast path is active, with nothing in it, when the rank leaves.
 TEST_F(RehearsedTest, WhatIsSubmittedAfterARankHasLeftIsRefused) {
   start({2});
   lock({tensor("a")});

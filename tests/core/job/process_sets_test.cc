@@ -36,7 +36,7 @@ JobOptions set_job_in(Coordination mode) {
 
 class ProcessSets : public testing::Test {
  protected:
-  // All ranks ask for it; how it ended for rank 0, and with what.
+  // Makes all ranks ask for the change, and returns how it ended for rank 0.
   Status change(const DescriptorPtr& descriptor) {
     Ticket last{};
     for (int rank = 0; rank < job_.layout().world_size(); ++rank) {
@@ -45,7 +45,7 @@ class ProcessSets : public testing::Test {
     settle();
     return job_.end_of(job_.layout().world_size() - 1, last);
   }
-  // Rounds take their time.
+  // Settles, with the time that rounds take.
   void settle() {
     for (int i = 0; i < 4; ++i) {
       job_.settle();
@@ -53,7 +53,7 @@ class ProcessSets : public testing::Test {
     }
     job_.settle();
   }
-  // Launches of the set on the node that are not marked as done.
+  // Returns the set's launches on the node that are not marked as done.
   std::vector<Launch> of_set(int node, uint32_t id) {
     std::vector<Launch> found;
     for (const Launch& launch : job_.node(node).launches) {
@@ -67,7 +67,7 @@ class ProcessSets : public testing::Test {
     return ids;
   }
 
-  Cluster job_{{2, 2, 1}};  // ranks 0 and 1, 2 and 3, 4
+  Cluster job_{{2, 2, 1}};  // ranks 0 and 1; 2 and 3; 4
 };
 
 TEST_F(ProcessSets, ASetHasTheSameIdOnAllNodes) {
@@ -111,7 +111,7 @@ TEST_F(ProcessSets, TheSameNameIsAnotherTensorInAnotherSet) {
   }
 }
 
-// L10: the sets have ranks in common, and one of them waits.
+// Rule L10: the sets have ranks in common, and one of the sets waits.
 TEST_F(ProcessSets, NoSetWaitsForAnother) {
   job_.start();
   ASSERT_TRUE(change(add({0, 2})).is_ok());
@@ -132,7 +132,7 @@ TEST_F(ProcessSets, NoSetWaitsForAnother) {
 TEST_F(ProcessSets, TheCoordinatorCallsTheOrderOfSetsInWhichItHasNoRank) {
   job_.start();
   ASSERT_TRUE(change(add({3, 4})).is_ok());
-  // More than may be open at a time: it must hear of their ends.
+  // These are more than may be open at a time, so the coordinator must hear that they ended.
   for (int i = 0; i < 30; ++i) {
     job_.submit(3, in_set(1, "x" + std::to_string(i)));
     const Ticket last = job_.submit(4, in_set(1, "x" + std::to_string(i)));
@@ -155,7 +155,7 @@ TEST_F(ProcessSets, RanksThatDisagreeAreBothNamed) {
   EXPECT_THAT(end.message(),
               HasSubstr("the list of ranks is [0, 1] on rank 2 and [0, 2] on rank 3"));
   EXPECT_EQ(ids(0), std::vector<uint32_t>{0});
-  EXPECT_TRUE(change(add({0, 1})).is_ok());  // the job goes on
+  EXPECT_TRUE(change(add({0, 1})).is_ok());  // shows that the job goes on
 }
 
 TEST_F(ProcessSets, WhatCannotBeAddedOrRemovedIsSaidOnEveryRank) {
@@ -184,12 +184,12 @@ TEST_F(ProcessSets, ASetMayHaveNoRank) {
   EXPECT_THAT(change(add({})).message(), HasSubstr("exists already: it is process set 1"));
   const Ticket stranger = job_.submit(0, in_set(1, "a"));
   EXPECT_THAT(job_.end_of(0, stranger).message(), HasSubstr("rank 0 is not in process set 1"));
-  ASSERT_TRUE(change(add({0, 1})).is_ok());  // the job goes on
+  ASSERT_TRUE(change(add({0, 1})).is_ok());  // shows that the job goes on
   EXPECT_TRUE(change(remove(1)).is_ok());
   for (int node = 0; node < 2; ++node) EXPECT_THAT(ids(node), ElementsAre(0u, 2u));
 }
 
-// Recovery knows one order: survivors could have different ends of the others.
+// Recovery handles one order only; survivors could have different ends of the other orders.
 TEST(ProcessSetLimits, AJobThatShrinksHasTheSetOfAllRanks) {
   JobOptions options;
   options.recovery.policy = DeathPolicy::kShrink;
@@ -225,7 +225,7 @@ TEST(ProcessSetLimits, AJobHasSoManyAtATime) {
   EXPECT_THAT(change(choose(65)).message(), HasSubstr("at most 64 process sets; remove one first"));
   ASSERT_TRUE(change(remove(7)).is_ok());
   EXPECT_TRUE(change(choose(65)).is_ok());
-  EXPECT_EQ(job.node(0).deliveries.back().value, 65u);  // an id comes once
+  EXPECT_EQ(job.node(0).deliveries.back().value, 65u);  // an id is never used again
 }
 
 TEST_F(ProcessSets, SubmissionsThatAreNotTheirsAreRefused) {
@@ -273,7 +273,7 @@ TEST_F(ProcessSets, AChannelOfASetThatIsBeingRemovedMayClose) {
   EXPECT_EQ(job_.state(0), JobState::kSuspecting);
 }
 
-// L10: each set has a lock of its own, and a deviation in one leaves the others alone.
+// Rule L10: each set has a lock of its own, and a deviation in one leaves the others alone.
 TEST_F(ProcessSets, LocksAreEachSetsOwn) {
   job_.start();
   ASSERT_TRUE(change(add({0, 3})).is_ok());
@@ -300,7 +300,7 @@ TEST_F(ProcessSets, LocksAreEachSetsOwn) {
   step(2, 2, 4, "y");
   EXPECT_TRUE(is_locked(1, 1));
   EXPECT_FALSE(is_locked(1, 2));
-  // A goodbye undoes the locks of the rank's sets alone.
+  // A goodbye undoes only the locks of the rank's own sets.
   job_.detach(2);
   settle();
   EXPECT_TRUE(is_locked(0, 1));
@@ -347,7 +347,8 @@ TEST_F(ProcessSets, AStallNamesItsSet) {
   EXPECT_TRUE(job.node(0).core->process_sets()[0]->stalls().stalls(0).stalls.empty());
 }
 
-// The classical mistake: the right name in the wrong set. Both sets say where to look.
+// This is the classical mistake: the right name in the wrong set. The reports of both sets say
+// where to look.
 TEST_F(ProcessSets, ATensorThatIsInAnotherSetIsPointedOut) {
   JobOptions options;
   options.stall.check_ms = 10'000;
@@ -392,7 +393,7 @@ TEST_F(ProcessSets, ASimilarNameIsPointedOutWithinItsSetAlone) {
   job.settle();
   job.submit(1, in_set(1, "layer1.weight"));
   job.submit(2, in_set(1, "layer1.weights"));
-  job.submit(2, tensor("layer2.weight"));  // similar, too, but of another set
+  job.submit(2, tensor("layer2.weight"));  // is similar, too, but in another set
   for (int i = 0; i < 12; ++i) {
     job.pass(1'000);
     job.settle();
@@ -405,7 +406,7 @@ TEST_F(ProcessSets, ASimilarNameIsPointedOutWithinItsSetAlone) {
               HasSubstr("has the similar name \"layer1.weight\" in flight"));
 }
 
-// All that a rank does counts, wherever it does it.
+// The activity of a rank is that of all its sets.
 TEST_F(ProcessSets, WhatARankDidLastIsOfAllItsSets) {
   JobOptions options;
   options.stall.check_ms = 10'000;
@@ -453,7 +454,7 @@ TEST_P(ProcessSetModes, SetsWork) {
     settle();
     ASSERT_TRUE(job.end_of(3, end).is_ok());
   }
-  // A new life has none of them.
+  // A new life of the job has none of the sets.
   for (int rank = 0; rank < 4; ++rank) job.detach(rank);
   settle();
   job.start();

@@ -20,7 +20,7 @@ TensorDescriptor plain() {
   return descriptor;
 }
 
-// One row for each field that ranks can disagree on.
+// Lists one change for each field that ranks can disagree on.
 std::vector<FieldChange> every_field() {
   return {
       {"collective", "allreduce", "broadcast",
@@ -90,7 +90,7 @@ TEST(Descriptor, EveryFieldThatDiffersIsNamedWithBothValues) {
   }
 }
 
-// There may be tens of thousands of them.
+// There may be tens of thousands of counts.
 TEST(Descriptor, OfTwoListsOfCountsTheFirstThatDiffersIsNamed) {
   TensorDescriptor left = plain();
   TensorDescriptor right = plain();
@@ -123,7 +123,7 @@ TEST(Descriptor, TheHashDependsOnEveryField) {
   EXPECT_TRUE(hashes.insert(renamed.hash()).second);
 }
 
-// Scale factors that print alike at six digits are told apart.
+// Scale factors that print alike at six digits are still distinguished.
 TEST(Descriptor, ScalesAreComparedExactly) {
   TensorDescriptor other = plain();
   other.prescale = 1.0 + 1e-15;

@@ -89,9 +89,9 @@ TEST(Layout, TheRingHasAnOrderOfItsOwn) {
   EXPECT_EQ(layout.ring_index(NodeIndex{3}), NodeIndex{2});
   EXPECT_EQ(layout.members(), indices({0, 1, 2, 3}));
   EXPECT_EQ(layout.coordinator(), NodeIndex{0});
-  // The ranks of a node stand next to each other: of ranks 0 to 4 node 1 has two.
+  // The ranks of a node stand next to each other: of ranks 0 to 4, node 1 has two.
   EXPECT_EQ(layout.by_rank().ring(), indices({0, 3, 4, 1, 2}));
-  // A process set without node 2, and what is left when node 0 is lost.
+  // The expected rings are of a process set without node 2, and of the rest when node 0 is lost.
   EXPECT_EQ(layout.subset({Rank{0}, Rank{2}, Rank{4}}).ring(), indices({0, 3, 1}));
   layout.shrink_to(indices({1, 2, 3}));
   EXPECT_EQ(layout.ring(), indices({2, 3, 1}));

@@ -11,7 +11,7 @@ std::vector<NodeIndex> nodes(int count) {
   return all;
 }
 
-// votes: one bit a node.
+// Returns whether the votes, one bit a node, reach the quorum.
 bool reached(const Quorum& quorum, unsigned votes) {
   return quorum.reached_by([&](NodeIndex node) { return ((votes >> node.value) & 1) != 0; });
 }
@@ -53,7 +53,7 @@ TEST(Quorum, VotesOfOthersDoNotCount) {
   EXPECT_TRUE(reached(some, 0b00101));
 }
 
-// What all of R4 and R5 stand on.
+// Rules R4 and R5 depend on this.
 TEST(Quorum, AnyTwoHaveAVoterInCommon) {
   for (int count = 1; count <= 7; ++count) {
     for (const bool has_witness : {false, true}) {

@@ -1,5 +1,5 @@
-// Trees of nodes: who is whose parent, what goes up as one, and whole jobs whose messages go along
-// a tree.
+// Tests trees of nodes: the parent of each node, reports that are combined on their way up, and
+// whole jobs whose messages go along a tree.
 
 #include "daemon/core/model/tree.h"
 
@@ -170,7 +170,7 @@ TEST_P(JobInATree, NobodyTalksToAnybodyButParentAndChildren) {
   EXPECT_THAT(job_.node(5).started.at(0).data_addresses,
               ElementsAre("data0", "data1", "data2", "data3", "data4", "data5", "data6"));
   for (int rank = 0; rank < 7; ++rank) job_.submit(rank, tensor("a"));
-  for (int turns = 0; turns < 5; ++turns) {  // modes with a cycle
+  for (int turns = 0; turns < 5; ++turns) {  // enough for the rounds of modes with a cycle
     job_.settle();
     job_.pass(20);
   }
@@ -349,7 +349,7 @@ TEST_F(LeavingATree, NothingOvertakesWhatIsOnTheOldWay) {
   job_.submit(3, in_set("first"));
   job_.step(3, TurnEnded{});
   job_.pass(100);
-  job_.deliver(1, 3);  // n3 is to move; its report is on its way to n1
+  job_.deliver(1, 3);  // tells n3 to move, while its report is on its way to n1
   job_.submit(3, in_set("second"));
   job_.step(3, TurnEnded{});
   ASSERT_THAT(job_.stream(3, 0), SizeIs(1)) << "it attaches, and says no more before it is drained";
@@ -371,7 +371,7 @@ TEST_F(LeavingATree, NothingOvertakesWhatIsOnTheOldWay) {
 TEST_F(LeavingATree, ANewParentThatNeverAnswersIsLost) {
   job_.pass(100);
   job_.deliver(1, 3);
-  job_.stream(3, 0).clear();  // whatever n3 sends to n0 straight
+  job_.stream(3, 0).clear();  // drops everything that n3 sends directly to n0
   for (int i = 0; i < 4; ++i) {
     job_.step(3, TimePassed{});
     job_.stream(3, 0).clear();

@@ -1,4 +1,5 @@
-// A cluster in mode `locked` whose data plane completes what all nodes have launched, as the same.
+// Runs a cluster in mode `locked` whose data plane completes every operation that all nodes have
+// launched as the same batch.
 #pragma once
 
 #include <algorithm>
@@ -40,7 +41,7 @@ class LockedTest : public testing::Test {
       }
     }
   }
-  // The last launches by this number mean the same batch.
+  // Returns whether the last launches by this number mean the same batch on all nodes.
   bool is_same_everywhere(uint64_t seq) {
     std::set<uint64_t> meant;
     for (int node = 0; node < cluster_->layout().node_count(); ++node) {
@@ -62,7 +63,8 @@ class LockedTest : public testing::Test {
     }
   }
   bool is_locked(int node) { return cluster_->node(node).core->is_locked(); }
-  // By the last launch of each operation that was neither cancelled nor completed.
+  // Returns the operations under way, by the last launch of each that was neither cancelled nor
+  // completed.
   std::map<uint64_t, std::vector<int>> under_way() {
     std::map<uint64_t, std::vector<int>> found;
     for (int node = 0; node < cluster_->layout().node_count(); ++node) {

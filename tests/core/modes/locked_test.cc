@@ -1,4 +1,4 @@
-// Stories of locked schedules, message by message: rules L3 to L8 of docs/protocol.md.
+// Tests locked schedules, message by message: rules L3 to L8 of docs/protocol.md.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -39,16 +39,17 @@ TEST_F(LockedTest, ANodeLaunchesWhenItsOwnRanksAreReady) {
   EXPECT_EQ(cluster_->node(0).launches.size(), before) << "its rank has not submitted";
 }
 
-// Reported before the lock, not decreed: it goes with the plan, and the report is void (L4).
+// The tensor is reported before the lock and not decreed: it goes with the plan, and the report is
+// void (L4).
 TEST_F(LockedTest, AReportUnderWayWhenTheLockComesIsIgnored) {
   start({1, 1});
   for (int i = 0; i < 2; ++i) step({tensor("a")});
   cluster_->submit_everywhere(tensor("a"));
   cluster_->end_turns();
-  cluster_->deliver(1, 0);  // the last report of the third step
-  cluster_->end_turns();    // decree and lock are on their way to node 1
+  cluster_->deliver(1, 0);  // delivers the last report of the third step
+  cluster_->end_turns();    // sends decree and lock to node 1
   for (int node : {0, 1}) cluster_->step(node, TurnEnded{});
-  cluster_->deliver(0, 1);  // the decree
+  cluster_->deliver(0, 1);  // delivers the decree
   cluster_->end_turns();
   for (int node : {0, 1}) {
     done_.insert({node, cluster_->node(node).launches.back().seq.value});
@@ -92,13 +93,13 @@ TEST_F(LockedTest, ShapesThatDifferBetweenRanksAreAMismatchForAll) {
   complete_launched();
   EXPECT_EQ(cluster_->end_of(0, other).code(), Code::kMismatch);
   EXPECT_EQ(cluster_->end_of(1, usual).code(), Code::kMismatch);
-  // The job goes on.
+  // This step shows that the job goes on.
   step({tensor("a", 4)});
   EXPECT_EQ(cluster_->node(0).core->submissions_in_flight(), 0u);
 }
 
-// Node 1 has launched a; node 0 will never: u is 1 + the minimum, a is cancelled and its tensor
-// ready again.
+// Node 1 has launched a, and node 0 never will. Operations from 1 + the minimum on are cancelled,
+// so a is cancelled and its tensor is ready again.
 TEST_F(LockedTest, WhatOnlySomeHaveLaunchedIsCancelled) {
   start({1, 1}, 0);
   lock({tensor("a"), tensor("b")});
@@ -112,7 +113,7 @@ TEST_F(LockedTest, WhatOnlySomeHaveLaunchedIsCancelled) {
   EXPECT_EQ(cluster_->node(1).cancels[0].first, Seq{next});
   EXPECT_EQ(cluster_->node(1).cancels[0].generation, 2u);
   EXPECT_FALSE(cluster_->has_ended(1, a));
-  // Its number comes again, in the new generation.
+  // The operation's number comes again, in the new generation.
   EXPECT_EQ(cluster_->node(1).launches.back().seq, Seq{next});
   EXPECT_EQ(cluster_->node(1).launches.back().generation, 2u);
   EXPECT_EQ(cluster_->node(1).launches.back().tensors->front().descriptor->name, "new");
@@ -126,7 +127,7 @@ TEST_F(LockedTest, ATensorThatComesAgainBeforeTheHeadUnlocks) {
   lock({tensor("a"), tensor("b")});
   step({tensor("a")});
   EXPECT_TRUE(is_locked(0));
-  step({tensor("a")});  // b was skipped
+  step({tensor("a")});  // skips b
   EXPECT_FALSE(is_locked(0));
   EXPECT_THAT(cluster_->node(0).notes.back(), HasSubstr("tensor \"a\" has come again before"));
   EXPECT_EQ(cluster_->node(0).core->submissions_in_flight(), 0u);
@@ -146,7 +147,7 @@ TEST_F(LockedTest, ARankThatWaitsForALaterTensorUnlocks) {
   EXPECT_TRUE(cluster_->end_of(0, b).is_ok());
 }
 
-// Waiting for what is launched, or with everything before it submitted, is no deviation.
+// A wait for launched operations, or after everything before it was submitted, is no deviation.
 TEST_F(LockedTest, ARankThatHasDoneItsPartMayWait) {
   start({2, 1}, 0);
   lock({tensor("a"), tensor("b")});
@@ -166,7 +167,8 @@ TEST_F(LockedTest, AHeadOvertakenForLongUnlocks) {
   cluster_->submit_everywhere(tensor("b"));
   complete_launched();
   EXPECT_TRUE(is_locked(0));
-  for (int i = 0; i < 2; ++i) {  // what takes long is settled first (plan_fast_path.h), then judged
+  // the fast path (plan_fast_path.h) is left first, then the wait is judged
+  for (int i = 0; i < 2; ++i) {
     ASSERT_TRUE(cluster_->node(0).core->wakes_at().has_value());
     cluster_->pass(1'000);
     complete_launched();
@@ -196,7 +198,7 @@ TEST_F(LockedTest, LocksAgainLater) {
   EXPECT_TRUE(is_locked(1));
 }
 
-// Twice the steps, but never fewer than were asked for.
+// The number of steps doubles, and never falls below the configured one.
 TEST_F(LockedTest, MoreStepsThanTheMostStayMore) {
   JobOptions options;
   options.agreement.mode = Coordination::kLocked;
@@ -223,7 +225,7 @@ TEST_F(LockedTest, BroadcastsAreDecreedBesideALock) {
   step({broadcast, tensor("a")});
   EXPECT_TRUE(is_locked(0));
   EXPECT_EQ(cluster_->node(0).core->submissions_in_flight(), 0u);
-  // Numbers of their own.
+  // Broadcasts have numbers of their own.
   EXPECT_EQ(track_of(cluster_->node(0).launches.back().seq),
             track_of(cluster_->node(1).launches.back().seq));
 }
@@ -244,7 +246,8 @@ TEST_F(LockedTest, WhatNcclCarriesIsDecreedBesideALock) {
   }
 }
 
-// A lock took over the lockable track, and forgot groups that were waiting for their last tensor.
+// A lock once took over the lockable track, and forgot groups that were waiting for their last
+// tensor.
 TEST_F(LockedTest, AGroupThatNcclCarriesOutlivesTheBeginningAndTheEndOfALock) {
   start({1, 1});
   const auto member = [](const std::string& name) {
@@ -266,7 +269,7 @@ TEST_F(LockedTest, AGroupThatNcclCarriesOutlivesTheBeginningAndTheEndOfALock) {
   EXPECT_EQ(cluster_->node(1).core->submissions_in_flight(), 0u);
 }
 
-// The same of a group that is complete, and waits for others to end before it is decreed.
+// The group is complete, and waits for others to end before it is decreed.
 TEST_F(LockedTest, AGroupThatWaitsInTheQueueOutlivesTheBeginningOfALock) {
   start({1, 1});
   const auto by_nccl = [](TensorDescriptor& t) {
@@ -279,7 +282,7 @@ TEST_F(LockedTest, AGroupThatWaitsInTheQueueOutlivesTheBeginningOfALock) {
     cluster_->submit(1, item);
     cluster_->settle();
   };
-  // Of types that are not fused, more than may be open.
+  // These tensors have types that are not fused, and are more than may be open.
   for (const DType dtype : {DType::kFloat32, DType::kFloat64, DType::kInt32, DType::kInt64}) {
     submit(tensor(std::string("busy ") + to_string(dtype), 1, [&](TensorDescriptor& t) {
       by_nccl(t);
@@ -349,7 +352,7 @@ TEST_F(LockedTest, RanksLeaveALockedJob) {
   }
 }
 
-// Its goodbye says how far it was: the plan is given up without it.
+// The node's goodbye says how far it was, so the plan is given up without it.
 TEST_F(LockedTest, ANodeThatStopsAfterItsGoodbyeIsNotMissed) {
   start({1, 1, 1});
   lock({tensor("a")});
@@ -381,8 +384,8 @@ TEST_F(LockedTest, WhatEverybodyLaunchedBeforeAGoodbyeIsDelivered) {
   EXPECT_TRUE(cluster_->end_of(0, here).is_ok());
 }
 
-// A node that has finished closes its channel; the word that it has left waits for the plan to be
-// given up, and must get through a sealed epoch.
+// A node that has finished closes its channel. The message that it has left waits for the plan to
+// be given up, and must get through a sealed epoch.
 TEST_F(LockedTest, ASuspectThatHadLeftALockedJobIsNotMissed) {
   for (const int suspicious : {0, 1}) {
     start({1, 1, 1});
@@ -401,7 +404,7 @@ TEST_F(LockedTest, ASuspectThatHadLeftALockedJobIsNotMissed) {
   }
 }
 
-// Its goodbye was on its way before the lock came, and it answers nothing any more.
+// The node's goodbye was on its way before the lock came, and the node answers nothing any more.
 TEST_F(LockedTest, ANodeThatLeftWithoutHavingSeenTheLockHoldsNobodyUp) {
   start({1, 1, 1});
   for (int i = 0; i < 2; ++i) step({tensor("a")});
@@ -409,8 +412,8 @@ TEST_F(LockedTest, ANodeThatLeftWithoutHavingSeenTheLockHoldsNobodyUp) {
   cluster_->end_turns();
   cluster_->deliver(1, 0);
   cluster_->deliver(2, 0);
-  cluster_->end_turns();    // the decree, then the lock
-  cluster_->deliver(0, 2);  // the decree alone
+  cluster_->end_turns();    // sends the decree, then the lock
+  cluster_->deliver(0, 2);  // delivers only the decree
   cluster_->deliver(0, 1);
   cluster_->end_turns();
   for (int node = 0; node < 3; ++node) {
@@ -488,7 +491,7 @@ TEST_P(EveryMode, StepsOfAllKindsComplete) {
     }
   }
   EXPECT_STREQ(cluster_->node(0).core->mode(), to_string(GetParam()));
-  // An idle job costs nothing.
+  // An idle job sends no messages.
   for (int node = 0; node < 3; ++node) {
     EXPECT_FALSE(cluster_->node(node).core->wakes_at().has_value());
   }

@@ -1,4 +1,4 @@
-// The coordinator's part and a member's part of `negotiate`, driven by hand.
+// Tests the coordinator's part and a member's part of `negotiate`, driven by hand.
 
 #include <algorithm>
 
@@ -34,7 +34,7 @@ OrderedOperation operation(uint64_t seq, uint64_t plan_hash, const std::string& 
   return made;
 }
 
-// Node n0 (ranks 0 and 1) coordinates, n1 (ranks 2 and 3) is a member.
+// Sets up node n0 (ranks 0 and 1) as the coordinator, and n1 (ranks 2 and 3) as a member.
 class Negotiate : public testing::Test {
  protected:
   void SetUp() override { start(options()); }
@@ -64,7 +64,7 @@ class Negotiate : public testing::Test {
     for (const OrderedOperation& operation : turn().ordered) batches.push_back(operation.tensors);
     return batches;
   }
-  // Of the one operation that is decreed.
+  // Returns the error of the one operation that is decreed.
   Status error() {
     const AgreementOutput output = turn();
     EXPECT_EQ(output.ordered.size(), 1u);
@@ -287,7 +287,8 @@ TEST_F(Negotiate, OneBadMemberFailsTheWholeGroup) {
 }
 
 TEST_F(Negotiate, RanksThatDisagreeOnTheGroupItselfAllGetAnAnswer) {
-  // Whoever reports first: each node's view of the groups is whole only in itself.
+  // The result is the same whichever node reports first, because each node's view of the groups is
+  // complete only in itself.
   here(member_of("g", 2, "a"));
   ASSERT_TRUE(there(member_of("h", 2, "b")).is_ok());
   here(member_of("g", 2, "b"));
@@ -302,7 +303,8 @@ TEST_F(Negotiate, RanksThatDisagreeOnTheGroupItselfAllGetAnAnswer) {
 }
 
 TEST_F(Negotiate, WhoReportsFirstDoesNotDecideWhatTheGroupIs) {
-  // Rank 1 alone calls the group h. Each order ends with rank 0's view, in which it is whole.
+  // Rank 1 alone calls the group h. Whatever the order of reports, rank 0's view, in which the group
+  // is complete, counts in the end.
   const Layout layout = layout_of({1, 1, 1});
   const SubmissionTable submissions(layout.node(kCoordinator).ranks);
   const auto coordinator = make_agreement(layout, kCoordinator, submissions, options());
@@ -358,7 +360,7 @@ TEST_F(Negotiate, WhatItsNodeHadReportedCanStillComplete) {
 TEST_F(Negotiate, AGroupDoesNotWaitForMembersThatCannotCome) {
   here(member_of("g", 2, "g1"));
   coordinator_->on_rank_left(Rank{3});
-  // Its submitter hears that rank 3 has left, and never submits g2.
+  // The rank that submitted it hears that rank 3 has left, and never submits g2.
   const AgreementOutput output = turn();
   ASSERT_EQ(output.ordered.size(), 1u);
   EXPECT_EQ(output.ordered[0].tensors, Names{"g1"});

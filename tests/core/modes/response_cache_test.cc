@@ -49,7 +49,7 @@ TEST(ResponseCache, DropsWhatWasUsedLeastLately) {
   EXPECT_EQ(cache.capacity(), 2u);
 }
 
-// LRU alone misses every tensor of a step that has one more than fits.
+// A step with one tensor more than fits would miss every tensor with LRU alone.
 TEST(ResponseCache, GrowsWhenAStepHasMore) {
   ResponseCache cache(4);
   const auto step = [&] {

@@ -30,7 +30,7 @@ TEST(BegunGroups, ATensorWithoutAGroupIsNoneOfThem) {
   EXPECT_TRUE(begun.empty());
 }
 
-// A plan has ended b of this turn and of the next while a of this turn is under way.
+// A plan has ended b of this turn and b of the next while a of this turn is under way.
 TEST(BegunGroups, TheNextTurnIsCountedForItself) {
   const DescriptorPtr a = member_of("g", 2, "a");
   const DescriptorPtr b = member_of("g", 2, "b");
@@ -43,8 +43,8 @@ TEST(BegunGroups, TheNextTurnIsCountedForItself) {
   EXPECT_TRUE(begun.empty());
 }
 
-// Only what was submitted when the epoch began was known to come alone: the rest, submitted later,
-// waited for ever for those that the plan had launched.
+// The tensors that were submitted when the epoch began were once the only ones known to come alone.
+// The rest, submitted later, waited for ever for those that the plan had launched.
 TEST(CallerOfTheNextEpoch, TheRestOfABegunGroupThatIsSubmittedLaterWaitsForNobody) {
   const Layout layout = layout_of({1, 1});
   const std::vector<NodeIndex> all{NodeIndex{0}, NodeIndex{1}};
@@ -55,7 +55,7 @@ TEST(CallerOfTheNextEpoch, TheRestOfABegunGroupThatIsSubmittedLaterWaitsForNobod
   Coordinator caller(layout, options);
   EXPECT_TRUE(caller.is_within_group());
 
-  // b is of the next turn: it waits for the next a.
+  // b belongs to the next turn, and waits for the next a.
   for (const DescriptorPtr& submitted : {b, a}) {
     ASSERT_TRUE(caller.on_report(all, ReadyTensor{submitted, Rank{0}, {}}).is_ok());
   }

@@ -10,7 +10,7 @@ namespace {
 
 using testing::ElementsAre;
 
-// A node with global ranks 4 and 6.
+// Sets up a node with global ranks 4 and 6.
 class Submissions : public testing::Test {
  protected:
   Status add(int local_rank, uint64_t ticket, const DescriptorPtr& descriptor) {

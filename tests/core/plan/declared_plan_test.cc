@@ -1,4 +1,4 @@
-// Plans declared ahead: what may share a batch, and of what no plan can be made.
+// Tests plans declared ahead: which tensors may share a batch, and which declarations make no plan.
 
 #include "daemon/core/plan/declared_plan.h"
 
@@ -40,13 +40,13 @@ TEST(DeclaredPlan, DependentTensorsNeverDo) {
   EXPECT_THAT(
       batches_of(planned({{tensor("a"), {}}, {tensor("b"), {}}, {tensor("norm"), {"a", "b"}}})),
       ElementsAre(ElementsAre("a", "b"), ElementsAre("norm")));
-  // By another that is of another type.
+  // The path between a and c goes through a tensor of another type.
   EXPECT_THAT(
       batches_of(planned({{tensor("a"), {}}, {integers("b"), {"a"}}, {tensor("c"), {"b"}}})),
       ElementsAre(ElementsAre("a"), ElementsAre("b"), ElementsAre("c")));
 }
 
-// a and d, and b and c, would each wait for the other's.
+// a and d, and b and c, would each wait for the other batch.
 TEST(DeclaredPlan, NoTwoBatchesWaitForEachOther) {
   EXPECT_THAT(
       batches_of(planned(

@@ -1,4 +1,5 @@
-// Plans of several kinds of steps: what shares a batch, where ways part, and what is no plan.
+// Tests plans of several kinds of steps: which tensors share a batch, where ways part, and which
+// steps make no plan.
 
 #include "daemon/core/plan/plan_tree.h"
 
@@ -12,14 +13,14 @@ namespace {
 
 using testing::ElementsAre;
 
-// Each tensor as if all had been ready together, in this order.
+// Records a step whose tensors were all ready together, in this order.
 StepRecord step(const Names& names) {
   StepRecord record;
   for (const std::string& name : names) record.push_back({tensor(name)});
   return record;
 }
 
-// "a+b>v" is the batch v after the batch of a and b; "." ends a round.
+// Writes a tree as text: "a+b>v" is the batch v after the batch of a and b; "." ends a round.
 std::vector<std::string> tree_of(const std::vector<StepRecord>& steps, int64_t threshold = 1024) {
   std::vector<const StepRecord*> pointers;
   for (const StepRecord& item : steps) pointers.push_back(&item);
@@ -61,7 +62,8 @@ TEST(PlanTree, BranchesOfBranches) {
               ElementsAre("a.", "a>x.", "x>y."));
 }
 
-// Validation and accumulation by counts of their own: either, both, or none.
+// Validation and accumulation come at intervals of their own, so a step has either, both, or
+// neither.
 TEST(PlanTree, WhatIsIndependentIsTakenInTheOrderInWhichItComes) {
   EXPECT_THAT(tree_of({step({"a"}), step({"a", "u", "v"}), step({"a", "u"}), step({"a", "v"})}),
               ElementsAre("a.", "a>u.", "u>v.", "a>v."));
@@ -71,7 +73,8 @@ TEST(PlanTree, KindsThatHaveNothingInCommonPartAtTheStart) {
   EXPECT_THAT(tree_of({step({"a"}), step({"b"})}), ElementsAre("a.", "b."));
 }
 
-// After a the round may be over, and b begin the next; or b may end it: nobody could tell.
+// After a the round may be over, and b begin the next one; or b may end it. No node could tell
+// which.
 TEST(PlanTree, WhatCannotBeToldApartIsNoPlan) {
   EXPECT_THAT(tree_of({step({"a"}), step({"b"}), step({"a", "b"})}), ElementsAre("none"));
 }
@@ -109,13 +112,13 @@ TEST(Plan, FlawsAreFound) {
             "a plan with tensor \"a\" in two batches that may be next");
   EXPECT_EQ(flaw({{{tensor("a")}, -1, true}, {{tensor("b")}, 0, false}, {{tensor("a")}, 1, true}}),
             "a plan with tensor \"a\" twice");
-  // After b the round may be over, and a begin the next.
+  // After b the round may be over, and a begin the next one.
   EXPECT_EQ(flaw({{{tensor("a")}, -1, false},
                   {{tensor("b")}, -1, true},
                   {{tensor("c")}, 0, true},
                   {{tensor("a")}, 1, true}}),
             "a plan with tensor \"a\" in two batches that may be next");
-  // In two branches it is once on each way.
+  // The tensor is in two branches, but only once on each way.
   EXPECT_EQ(flaw({{{tensor("a")}, -1, false},
                   {{tensor("b")}, 0, true},
                   {{tensor("c")}, 0, false},
@@ -123,7 +126,8 @@ TEST(Plan, FlawsAreFound) {
             "");
 }
 
-// 540 KB once asked for 14 GiB of successors, of which there are as many as ends times beginnings.
+// A message of 540 KB once asked for 14 GiB of successors, of which there are as many as ends times
+// beginnings.
 TEST(Plan, SoManyMayBeginARoundAndSoManyEndOne) {
   Plan plan;
   for (int i = 0; i < 60'000; ++i) plan.batches.push_back({{tensor(std::to_string(i))}, -1, true});
@@ -134,7 +138,7 @@ TEST(Plan, SoManyMayBeginARoundAndSoManyEndOne) {
   EXPECT_EQ(plan.successors().size(), kMaxBranchesOfAPlan + 1);
 }
 
-// Every name of the chain was put into a set for each leaf: 44 s for 339 KB.
+// Every name of the chain was once put into a set for each leaf: 44 s for 339 KB.
 TEST(Plan, AChainWithManyLeavesIsWalkedOnce) {
   constexpr int kChain = 30'000;
   Plan plan;

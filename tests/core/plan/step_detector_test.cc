@@ -1,4 +1,4 @@
-// What repeats is seen, and becomes a plan.
+// Tests that repetition is detected, and becomes a plan.
 
 #include "daemon/core/plan/step_detector.h"
 
@@ -22,7 +22,7 @@ class StepDetectorTest : public testing::Test {
   }
   void SetUp() override { start(1 << 20); }
 
-  // Reported, decreed, and, unless told otherwise, complete.
+  // Makes the batch reported, decreed and, unless told otherwise, complete.
   void decree(const std::vector<DescriptorPtr>& batch, TicksMs at = 0, bool ends = true) {
     for (const DescriptorPtr& item : batch) step_detector_->on_reported(item->name, at);
     step_detector_->on_decreed(Seq{++seq_}, batch, is_within_group_);
@@ -37,7 +37,7 @@ class StepDetectorTest : public testing::Test {
 
   std::optional<StepDetector> step_detector_;
   uint64_t seq_ = 0;
-  bool is_within_group_ = false;  // after what is decreed next
+  bool is_within_group_ = false;  // after the batch that is decreed next
 };
 
 TEST_F(StepDetectorTest, RepeatsAfterSoManyIdenticalSteps) {
@@ -71,7 +71,7 @@ TEST_F(StepDetectorTest, AnotherShapeIsAnotherStep) {
   EXPECT_TRUE(step_detector_->has_repeated(3));
 }
 
-// L9: every third step is another one.
+// Rule L9: every third step is a different one.
 TEST_F(StepDetectorTest, StepsOfSeveralKindsRepeat) {
   for (int i = 0; i < 2; ++i) {
     decree({tensor("a")});
@@ -101,12 +101,13 @@ TEST_F(StepDetectorTest, WhatEndedALockIsInTheNextPlan) {
   (void)step_detector_->make_plan(3);
   step_detector_->on_locked();
   step_detector_->on_unlocked({{{tensor("a")}}, false, {{0, 5}}}, 0);
-  decree({tensor("v")});  // the step that the plan had begun
+  decree({tensor("v")});  // ends the step that the plan had begun
   for (int i = 0; i < 4; ++i) decree({tensor("a")});
   EXPECT_THAT(plan(), ElementsAre(ElementsAre("a"), ElementsAre("v")));
 }
 
-// Else steps that came once, and not in a way that a plan can follow, would spoil every later lock.
+// Otherwise steps that came once, and in a way that no plan can follow, would spoil every later
+// lock.
 TEST_F(StepDetectorTest, APlanThatDidNotHoldIsNotMadeAgain) {
   for (int i = 0; i < 3; ++i) decree({tensor("a"), tensor("v")});
   for (int i = 0; i < 3; ++i) decree({tensor("a")});
@@ -138,7 +139,7 @@ TEST_F(StepDetectorTest, AStepWithAnErrorIsNone) {
   EXPECT_TRUE(step_detector_->has_repeated(3));
 }
 
-// A step that began between a and b must not end there for ever.
+// A step that begins between a and b must not always end there.
 TEST_F(StepDetectorTest, AStepThatEndsWithinABatchMovesOn) {
   decree({tensor("b"), tensor("c")});
   for (int i = 0; i < 2; ++i) {
@@ -148,14 +149,14 @@ TEST_F(StepDetectorTest, AStepThatEndsWithinABatchMovesOn) {
   EXPECT_TRUE(step_detector_->has_repeated(3));
 }
 
-// After a lock a stretch may begin within a step, and in an order that changes no stretch would be
-// like another: it begins where the plan did.
+// After a lock a stretch may begin within a step. If its order kept changing, no stretch would
+// equal another; so it begins where the plan did.
 TEST_F(StepDetectorTest, AfterALockStepsBeginWhereThePlanDid) {
   for (int i = 0; i < 3; ++i) decree({tensor("a"), tensor("b"), tensor("c")});
   (void)step_detector_->make_plan(3);
   step_detector_->on_locked();
   step_detector_->on_unlocked({{{tensor("a"), tensor("b"), tensor("c")}}, false, {{0, 5}}}, 0);
-  decree({tensor("c")});  // once more in this step
+  decree({tensor("c")});  // comes once more in this step
   for (const Names& order : {Names{"a", "b", "c"}, Names{"a", "c", "b"}}) {
     EXPECT_FALSE(step_detector_->has_repeated(3));
     for (const std::string& name : order) decree({tensor(name)});
@@ -164,7 +165,7 @@ TEST_F(StepDetectorTest, AfterALockStepsBeginWhereThePlanDid) {
   EXPECT_THAT(plan(), ElementsAre(ElementsAre("a"), ElementsAre("c"), ElementsAre("b")));
 }
 
-// A step that has nothing of what the plan began with is one all the same.
+// A step without the tensors that the plan began with is a step all the same.
 TEST_F(StepDetectorTest, APartThatComesAgainIsAStep) {
   for (int i = 0; i < 3; ++i) decree({tensor("a"), tensor("b")});
   (void)step_detector_->make_plan(3);
@@ -179,15 +180,15 @@ TEST_F(StepDetectorTest, APartThatComesAgainIsAStep) {
   EXPECT_THAT(plan(), ElementsAre(ElementsAre("b"), ElementsAre("a")));
 }
 
-// Else a plan would lead from a part of a group to something else, and when it is given up there,
-// the rest of the group would wait for ever for what has gone before.
+// Otherwise a plan would lead from a part of a group to something else, and when it is given up
+// there, the rest of the group would wait for ever for tensors that have gone before.
 TEST_F(StepDetectorTest, AStepHasAGroupWholeOrNotAtAll) {
   const DescriptorPtr b = member_of("g", 2, "b");
   const DescriptorPtr c = member_of("g", 2, "c", DType::kInt64);
   decree({tensor("a")});
   for (int i = 0; i < 2; ++i) {
     is_within_group_ = true;
-    decree({b, tensor("a")});  // of the next step
+    decree({b, tensor("a")});  // belong to the next step
     is_within_group_ = false;
     decree({c});
   }
@@ -196,7 +197,7 @@ TEST_F(StepDetectorTest, AStepHasAGroupWholeOrNotAtAll) {
   EXPECT_FALSE(plan.has_alternatives());
 }
 
-// Two stretches of a, b and c, but a lock could begin after neither.
+// There are two stretches of a, b and c, but a lock could begin after neither of them.
 TEST_F(StepDetectorTest, AStepThatBeganWithinAGroupIsDropped) {
   const DescriptorPtr b = member_of("g", 2, "b");
   const DescriptorPtr c = member_of("g", 2, "c", DType::kInt64);
@@ -238,7 +239,7 @@ TEST_F(StepDetectorTest, ABatchOverAStepsEndIsNoEnd) {
   EXPECT_FALSE(step_detector_->has_repeated(1));
 }
 
-// Names that never come again: an application that numbers them.
+// Names never come again if an application numbers them.
 TEST_F(StepDetectorTest, AStretchTooLongForAMessageIsNoStep) {
   for (int i = 0; i < 200'000; ++i) decree({tensor("allreduce.noname." + std::to_string(i))});
   int64_t tensors = 0;
@@ -263,7 +264,7 @@ TEST_F(StepDetectorTest, TheThresholdHolds) {
   EXPECT_THAT(plan(), ElementsAre(ElementsAre("a", "b"), ElementsAre("c")));
 }
 
-// The application waits for a before it submits b: in one batch they would wait for each other.
+// The application waits for a before it submits b; in one batch they would wait for each other.
 TEST_F(StepDetectorTest, WhatFollowsFromAnotherDoesNotShareItsBatch) {
   decree({tensor("a")}, 0, true);
   decree({tensor("b")}, 0, true);

@@ -1,4 +1,4 @@
-// Mistakes planted in the search (daemon/core/model/mutants.h), and what shows them.
+// Tests that mistakes planted in the search (daemon/core/model/mutants.h) are found.
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kSearches = 20;
 
-// How many of the searches end with a setting other than the defaults.
+// Returns how many of the searches end with a setting other than the defaults.
 int changed_with(Mutant mutant, const Surface& surface) {
   planted_mutant = mutant;
   int changed = 0;
@@ -23,7 +23,7 @@ int changed_with(Mutant mutant, const Surface& surface) {
   return changed;
 }
 
-// The defaults are the best that there is.
+// A surface on which the defaults are best.
 double worse_elsewhere(const TunedSetting& setting) {
   return setting == tuning_options().space.defaults() ? 50 : 55;
 }

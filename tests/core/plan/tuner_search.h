@@ -1,4 +1,4 @@
-// A whole search on a made-up surface of costs.
+// Runs a whole search on a made-up surface of costs.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ inline TuningOptions tuning_options() {
   return options;
 }
 
-using Surface = std::function<double(const TunedSetting&)>;  // ms a round
+using Surface = std::function<double(const TunedSetting&)>;  // milliseconds of a round
 
 struct Searched {
   TunedSetting chosen;
@@ -29,8 +29,8 @@ struct Searched {
   uint64_t rounds = 0;
 };
 
-// Rounds of a job whose steps take what the surface says, times 1 + noise, and drift by `drift`
-// over the whole search.
+// Runs rounds of a job whose steps take what the surface says, times 1 + noise, and drift by
+// `drift` over the whole search.
 inline Searched search(const TuningOptions& options, const Surface& surface, double noise,
                        uint64_t seed, double drift = 0) {
   Tuner tuner(options);
@@ -50,7 +50,8 @@ inline Searched search(const TuningOptions& options, const Surface& surface, dou
   return searched;
 }
 
-// Chunks that are small cost system calls, large ones overlap less; streams help up to 2.
+// A surface on which small chunks cost system calls, large ones overlap less, and streams help
+// up to 2.
 inline double bowl(const TunedSetting& setting) {
   const double chunk = std::log2(setting.data.chunk_bytes / double{512 << 10});
   const double fusion = std::log2(static_cast<double>(setting.fusion_bytes) / (16 << 20));

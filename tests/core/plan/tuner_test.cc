@@ -26,7 +26,7 @@ TEST(Tuner, CandidatesBeginWithTheDefaultsAndDiffer) {
   EXPECT_EQ(candidates_of(two, 16).size(), 2u);
 }
 
-// Each value by itself helps a little; what helps most is in no single change.
+// Each value by itself helps a little; the best setting is reached by no single change.
 TEST(Tuner, TheBestValuesOfAllDimensionsAreTriedTogether) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     const TunedSetting chosen = search(tuning_options(), bowl, 0.01, seed).chosen;
@@ -58,7 +58,7 @@ TEST(Tuner, WhereNothingIsToBeGainedTheDefaultsAreKept) {
   EXPECT_LE(changed, 10) << "of 200, by chance";
 }
 
-// What is taken is never slower, but for what noise can hide.
+// The chosen setting is never slower, except by as much as noise can hide.
 TEST(Tuner, NeverSettlesOnWhatIsThreePercentSlower) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     std::mt19937_64 random(seed);
@@ -83,7 +83,7 @@ TEST(Tuner, TheLogShowsTheSearch) {
     verdicts.insert(line.verdict);
     if (line.verdict.empty()) ++measured;
   }
-  // Of the first rung eight are kept, and one is crossed.
+  // Eight settings of the first rung are kept, and one is a combination.
   EXPECT_EQ(measured, 16u + 9 * 2 + 5 * 4 + 3 * 8 + 2 * 16 + 2 * Tuner::kPairs);
   EXPECT_TRUE(verdicts.contains("kept"));
   EXPECT_TRUE(verdicts.contains("dropped"));
@@ -112,7 +112,7 @@ TEST(Tuner, AWindowThatIsBrokenOffIsMeasuredAgain) {
   tuner.on_lost();
   tuner.on_locked();
   EXPECT_TRUE(tuner.take_lines().empty());
-  now += 1'000'000;  // a pause: of no window
+  now += 1'000'000;  // a pause, which belongs to no window
   int rounds = 0;
   while (!tuner.on_round(now += 100)) ++rounds;
   EXPECT_EQ(rounds, 2 + 5);

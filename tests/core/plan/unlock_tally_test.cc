@@ -23,7 +23,8 @@ TEST(UnlockTally, OneWayIsLongerThanTheOther) {
   EXPECT_EQ(first_not_common({{1, Seq{14}, {0, 1, 2}}, {1, Seq{13}, {0, 1}}}), Seq{14});
 }
 
-// What a node does not tell any more was complete there: all had launched it.
+// Operations that a node does not report any more were complete there, so all nodes had launched
+// them.
 TEST(UnlockTally, NodesTellFromDifferentOperationsOn) {
   EXPECT_EQ(first_not_common({{1, Seq{15}, {7, 7, 0, 1}}, {1, Seq{15}, {0, 2}}}), Seq{15});
 }

@@ -15,7 +15,7 @@ const std::vector<NodeIndex> kFour = {n0, n1, n2, n3};
 
 constexpr bool kPartial = true;
 
-// "1.1": chunks 0 and 2 of three.
+// Reads "1.1" as chunks 0 and 2 of three.
 Holding holds(const std::string& chunks, bool partial, bool delivered = false) {
   Holding holding;
   for (const char chunk : chunks) holding.chunks.push_back(chunk == '1');
@@ -58,7 +58,7 @@ TEST(Decision, RedoIfAChunkIsNowhere) {
   EXPECT_EQ(decision.tracks[0].operations[0].verdict, Verdict::kRedo);
 }
 
-// A broadcast ends on its root before the others begin: it is decided upon all the same.
+// A broadcast ends on its root before the others begin, and is decided upon all the same.
 TEST(Decision, ABroadcastThatOneHasNotLaunchedIsFetchedThere) {
   std::map<NodeIndex, Report> reports{{n0, {Seq{3}, {holds("11", !kPartial, true)}}},
                                       {n1, {Seq{3}, {}}}};
@@ -86,7 +86,7 @@ TEST(Decision, ServingIsSpreadOverThoseThatHoldAChunk) {
 }
 
 TEST(Decision, WhatOneHasFreedOthersMayStillHold) {
-  // n0 knows that operations 1 and 2 are stable; n1 does not yet.
+  // n0 knows that operations 1 and 2 are stable; n1 does not know it yet.
   const Decision decision =
       decide_shrink({{n0, {Seq{2}, {holds(".", kPartial)}}},
                      {n1, {Seq{1}, {holds("1", !kPartial, true), holds(".", kPartial)}}}});
@@ -104,8 +104,8 @@ TEST(Decision, WhatOneHasNotLaunchedReturns) {
   EXPECT_EQ(decision.tracks[0].returned(), Seq{6});
 }
 
-// All launched operation 5, but not the same one: in another generation, or of another alternative
-// of the plan. So nobody has completed it, nor what comes after it.
+// All nodes launched operation 5, but not the same one: its generation differed, or its alternative
+// of the plan. So nobody has completed it, nor anything after it.
 TEST(Decision, ANumberWithTwoNamesIsNotLaunchedByAll) {
   const auto named = [](uint32_t generation, uint64_t plan_hash) {
     Holding holding = holds("..", kPartial);
@@ -121,11 +121,12 @@ TEST(Decision, ANumberWithTwoNamesIsNotLaunchedByAll) {
   EXPECT_EQ(decided(named(1, 8), named(1, 8)), 3u);
   EXPECT_EQ(decided(named(1, 8), named(2, 8)), 1u);
   EXPECT_EQ(decided(named(1, 8), named(1, 80)), 1u);
-  // Who was told of it by the decision before, and has not launched it, means the same.
+  // A node that heard of the operation from the decision before, and has not launched it, means the
+  // same operation.
   EXPECT_EQ(decided(named(1, 8), holds("", kPartial)), 3u);
 }
 
-// Decided REDO in an epoch that broke before everybody had launched it again.
+// The operation was decided REDO in an epoch that broke before all nodes had launched it again.
 TEST(Decision, WhatIsCarriedOverAndNotLaunchedIsStillThere) {
   const Decision decision = decide_shrink(
       {{n0, {Seq{0}, {holds("", kPartial)}}}, {n1, {Seq{0}, {holds("1.", kPartial)}}}});
@@ -149,7 +150,7 @@ TEST(Decision, PolicyFailEndsTheJob) {
   EXPECT_THAT(decision.lost, ElementsAre(n1, n2, n3));
 }
 
-// Only a broken rule R1 leads there; guessing would be worse.
+// A broken rule R1 alone leads to this case, and guessing would be worse.
 TEST(Decision, NeitherNorEndsTheJob) {
   const Decision decision = decide_shrink(
       {{n0, {Seq{0}, {holds("1.", kPartial)}}}, {n1, {Seq{0}, {holds("1.", !kPartial)}}}});

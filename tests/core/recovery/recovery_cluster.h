@@ -1,4 +1,4 @@
-// A few Recovery cores and a network without delay, for tests that tell a story. Nodes can be
+// Runs a few Recovery cores and a network without delay, for tests that tell a story. Nodes can be
 // killed or frozen, links cut one way; time passes only when the test says so.
 #pragma once
 
@@ -18,7 +18,7 @@ namespace rueda::core {
 
 class RecoveryCluster {
  public:
-  // What one node was told to do so far.
+  // Holds what one node was told to do so far.
   struct Node {
     std::optional<Recovery> core;
     bool alive = true;
@@ -32,7 +32,7 @@ class RecoveryCluster {
     std::deque<RecoveryMessage> inbox;
   };
 
-  // Node i has ranks_by_node[i] ranks. With a witness it is the last node.
+  // Makes node i with ranks_by_node[i] ranks. A witness is the last node.
   explicit RecoveryCluster(const std::vector<int>& ranks_by_node,
                            RecoveryOptions options = shrink())
       : layout_(layout_of(ranks_by_node)) {
@@ -66,7 +66,7 @@ class RecoveryCluster {
   void cut(int from, int to) { cut_.insert({from, to}); }
   void heal() { cut_.clear(); }
 
-  // Delivers what is on its way, until nobody has anything to say.
+  // Delivers the messages on their way, until no node has anything to say.
   void settle() {
     for (bool moved = true; moved;) {
       moved = false;
@@ -112,7 +112,7 @@ class RecoveryCluster {
     settle();
   }
 
-  // Operations have as many chunks as their epoch has members.
+  // Launches an operation, which has as many chunks as its epoch has members.
   void launch(int index, uint64_t seq, int64_t bytes = 10) {
     RecoveryOutput output;
     core(index).on_launched(now_, Seq{seq}, bytes, core(index).members().size(), {}, output);

@@ -13,8 +13,8 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-const std::vector<int> kThree = {2, 1, 3};  // ranks by node
-const RecoveryOptions kTimes;               // for its defaults
+const std::vector<int> kThree = {2, 1, 3};  // ranks of each node
+const RecoveryOptions kTimes;               // has the default times
 
 RecoveryOptions with(const std::function<void(RecoveryOptions&)>& change) {
   RecoveryOptions options = RecoveryCluster::shrink();
@@ -116,7 +116,7 @@ TEST(RecoveryDecision, SurvivorsGoOnWithWhatIsCompleteAndRepeatTheRest) {
   RecoveryCluster cluster(kThree);
   for (const uint64_t seq : {1, 2, 3}) cluster.launch_on({0, 2}, seq);
   for (const uint64_t seq : {1, 2}) cluster.launch(1, seq);
-  cluster.complete(0, 1);  // delivered
+  cluster.complete(0, 1);  // is delivered
   cluster.chunk(0, 2, 0);
   cluster.kill(1);
   cluster.suspect(0, 1);
@@ -146,8 +146,8 @@ TEST(RecoveryDecision, ACompletionSaysOfWhichEpochItIs) {
   cluster.kill(1);
   cluster.suspect(0, 1);
   cluster.pass(kTimes.eviction_ms + kTimes.resend_ms);
-  for (size_t chunk = 0; chunk < 3; ++chunk) cluster.chunk(2, 1, chunk);  // fetched
-  cluster.launch_on({0, 2}, 2);                                           // again
+  for (size_t chunk = 0; chunk < 3; ++chunk) cluster.chunk(2, 1, chunk);  // fetches the chunks
+  cluster.launch_on({0, 2}, 2);                                           // launches it again
   for (const int node : {0, 2}) cluster.complete(node, 2);
   ASSERT_THAT(cluster.node(2).deliveries, SizeIs(2));
   const CompletedOperation& completed = cluster.node(2).deliveries[0];
@@ -254,7 +254,7 @@ TEST(RecoveryDecision, NobodyMissesTheWitness) {
   EXPECT_EQ(cluster.core(witness).deadline(), std::nullopt) << "it keeps no time";
 }
 
-// A job that all ranks have left begins anew, and tells no witness.
+// A job that all ranks have left begins anew, and does not tell the witness.
 TEST(RecoveryDecision, TheWitnessAsksWhichEpochRuns) {
   RecoveryOptions options = kTimes;
   options.has_witness = true;
@@ -322,7 +322,7 @@ TEST(RecoveryLease, AThawedNodeDeliversNothing) {
   cluster.freeze(1);
   cluster.pass(kTimes.suspicion_ms + kTimes.eviction_ms + kTimes.resend_ms);
   ASSERT_EQ(cluster.core(0).epoch(), Epoch{2});
-  // Its last frames arrive before anything else does.
+  // Node 2's last frames arrive before anything else does.
   cluster.complete(1, 2);
   EXPECT_THAT(cluster.node(1).deliveries, SizeIs(1));
   cluster.thaw(1);
@@ -345,7 +345,7 @@ TEST(RecoveryLease, NobodyIsLeftOutWhoMayStillDeliver) {
   EXPECT_EQ(cluster.core(0).epoch(), Epoch{2});
 }
 
-// A proposer in a hurry: the one who accepts looks at its own clock.
+// The proposer is in a hurry, and the acceptor trusts its own clock.
 TEST(RecoveryLease, AnAcceptorWaitsForTheLeaseThatItHelpedToRenew) {
   RecoveryCluster cluster(kThree);
   Decision decision;
@@ -393,7 +393,7 @@ TEST(RecoveryFail, WhoWasAwayIsToldByThoseWhoHaveEnded) {
   cluster.suspect(0, 2);
   cluster.pass(kTimes.eviction_ms + kTimes.resend_ms);
   ASSERT_EQ(cluster.core(0).state(), RecoveryState::kEnded);
-  cluster.node(2).inbox.clear();  // even if nothing of what was sent has arrived
+  cluster.node(2).inbox.clear();  // even if none of the messages has arrived
   cluster.thaw(2);
   cluster.pass(kTimes.retry_ms);
   ASSERT_THAT(cluster.node(2).ends, SizeIs(1));

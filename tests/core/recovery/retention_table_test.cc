@@ -7,7 +7,7 @@ namespace {
 
 constexpr uint32_t kRanks = 6;
 
-// Operations of two chunks and 10 bytes, in epoch 1.
+// Sets up operations of two chunks and 10 bytes, in epoch 1.
 class RetentionTableTest : public testing::Test {
  protected:
   void launch(uint64_t seq) { retention_.launch(Seq{seq}, {10, 2, {}, Epoch{1}, kRanks}); }

@@ -9,7 +9,7 @@
 namespace rueda::core {
 namespace {
 
-// Whom a chunk of the first rounds passes.
+// Returns the nodes that a chunk of the first rounds passes.
 std::vector<int> passed(const Route& route, int nodes) {
   std::vector<int> nodes_passed;
   for (int node = 0; node < nodes; ++node) {
@@ -24,7 +24,7 @@ TEST(AdasumSchedule, EveryPairOfNodesMeetsOnceInEveryElement) {
     for (const int64_t elements : {0, 1, 7, 100}) {
       SCOPED_TRACE(std::to_string(elements) + " elements of " + std::to_string(nodes));
       const AdasumSchedule schedule(nodes, elements, 3, 4, 2);
-      std::map<std::pair<int, int>, std::vector<int>> met;  // by element
+      std::map<std::pair<int, int>, std::vector<int>> met;  // the nodes that each element met
       for (int64_t chunk = 0; chunk < schedule.meeting_chunks(); ++chunk) {
         const int64_t piece = chunk / nodes;
         ASSERT_EQ(schedule.stage_of(piece), AdasumStage::kMeet);
@@ -50,7 +50,7 @@ TEST(AdasumSchedule, EveryPairOfNodesMeetsOnceInEveryElement) {
 TEST(AdasumSchedule, ALinkCarriesTheVectorHalfAsOftenAsThereAreOtherNodes) {
   for (int nodes = 2; nodes <= 9; ++nodes) {
     const AdasumSchedule schedule(nodes, 100, 3, 4, 2);
-    int64_t carried = 0;  // over all links
+    int64_t carried = 0;  // elements over all links
     for (int64_t chunk = 0; chunk < schedule.meeting_chunks(); ++chunk) {
       const Route route = schedule.route(chunk / nodes, static_cast<int>(chunk % nodes));
       carried += route.hops * schedule.cut().chunk_at(chunk).count();

@@ -34,7 +34,8 @@ TEST(AlgorithmFor, TakesTheFirstLineThatIsLargeEnough) {
   EXPECT_EQ(algorithm_for({{1, Algorithm::kCentral}}, 2), Algorithm::kCentral);
 }
 
-// Thakur, Rabenseifner and Gropp 2005, table 1: of steps and bytes for 8 nodes.
+// The numbers are those of Thakur, Rabenseifner and Gropp 2005, table 1: steps and bytes for 8
+// nodes.
 TEST(CostModel, CountsStepsAndBytes) {
   const TransferCosts steps{1, 0, 0};
   EXPECT_DOUBLE_EQ(cost_s(Algorithm::kRing, 8, 1000, steps), 14);
@@ -107,7 +108,7 @@ TEST(AlgorithmTable, CutOversMoveAsTheyAreTuned) {
   EXPECT_EQ(tuned(250, -2), Algorithm::kRecursiveDoubling);
   EXPECT_EQ(tuned(251, -2), Algorithm::kRing);
   EXPECT_EQ(tuned(INT64_MAX, -2), Algorithm::kRing);
-  // What goes round the ring whatever is measured does so whatever is tuned.
+  // Sizes that go round the ring whatever is measured also do so whatever is tuned.
   EXPECT_EQ(tuned((4 * (128 << 10)) + 1, 62), Algorithm::kRing);
   const AlgorithmTable only = fixed_table(AlgorithmChoice::kCentral, 4);
   EXPECT_EQ(tuned_algorithm_for(only, 10, kRingAlways, AlgorithmChoice::kCentral, 4),

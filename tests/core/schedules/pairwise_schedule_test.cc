@@ -13,7 +13,7 @@ namespace {
 constexpr Algorithm kExchanges[] = {Algorithm::kRecursiveDoubling, Algorithm::kHalvingDoubling,
                                     Algorithm::kDirect, Algorithm::kCentral};
 
-// What a block holds: how the sums of the nodes were put together, as text.
+// Holds, as text, how the sums of the nodes in a block were put together.
 struct Block {
   std::string sum;
   int nodes = 1;
@@ -26,7 +26,7 @@ struct Message {
   bool is_final;
 };
 
-// All nodes' programs, run in any turns.
+// Runs all nodes' programs, in any order of turns.
 class Cluster {
  public:
   Cluster(Algorithm algorithm, int nodes, uint32_t seed) : random_(seed) {
@@ -37,7 +37,7 @@ class Cluster {
     }
   }
 
-  // Empty, or what is wrong.
+  // Runs the programs. Returns "", or what is wrong.
   std::string run() {
     while (true) {
       std::vector<size_t> able;
@@ -68,7 +68,7 @@ class Cluster {
     return node.sent < node.program.sends.size() &&
            static_cast<size_t>(node.program.sends[node.sent].after) <= node.received;
   }
-  // All that are added together have come.
+  // Returns whether all values that are added together have come.
   bool can_receive(size_t i) {
     const std::vector<PairwiseReceive>& receives = nodes_[i].program.receives;
     size_t next = nodes_[i].received;
@@ -95,7 +95,7 @@ class Cluster {
 
   std::string receive(size_t i) {
     Node& node = nodes_[i];
-    std::map<int, std::vector<Block>> addends;  // by node
+    std::map<int, std::vector<Block>> addends;  // the blocks to be added, by node
     while (true) {
       const PairwiseReceive& item = node.program.receives[node.received++];
       std::vector<Message>& link = links_[{item.from.value, static_cast<int>(i)}];
@@ -168,7 +168,7 @@ TEST(PairwiseSchedule, EveryNodeGetsEverySumOnceInAnyTurns) {
   }
 }
 
-// The bits follow from the nodes alone, whichever of the two an operation goes by.
+// The bits follow from the nodes alone, whichever of the two algorithms an operation uses.
 TEST(PairwiseSchedule, DoublingAndHalvingAddInTheSameOrderEverywhere) {
   for (int nodes = 2; nodes <= 17; ++nodes) {
     Cluster doubling(Algorithm::kRecursiveDoubling, nodes, 1);

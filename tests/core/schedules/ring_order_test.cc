@@ -16,7 +16,7 @@ using Racks = std::vector<std::string>;
 Bandwidths random_bandwidths(size_t nodes, uint32_t seed) {
   std::mt19937 random(seed);
   Bandwidths bandwidths(nodes, std::vector<double>(nodes));
-  // Few values, so that there are ties.
+  // The bandwidths have few different values, so that there are ties.
   for (auto& row : bandwidths) {
     for (double& value : row) value = 1 + random() % 5;
   }
@@ -41,7 +41,7 @@ bool is_order_of(Order order, size_t nodes) {
   return order == all;
 }
 
-// Each rack is one stretch of the ring, which may go over its end.
+// Returns whether each rack is one stretch of the ring, which may go over its end.
 bool keeps_racks_together(const Order& order, const Racks& racks) {
   std::set<std::string> names;
   size_t loners = 0, borders = 0;
@@ -143,7 +143,7 @@ TEST(RingOrder, ManyNodes) {
   }
 }
 
-// Greedy alone, from node 0, finds it in none of these.
+// The greedy search alone, from node 0, finds the optimum in none of these.
 TEST(RingOrder, BeyondEightNodesTheSlowestLinkIsMostlyTheBestThereIs) {
   int best_found = 0;
   for (uint32_t seed = 0; seed < 20; ++seed) {

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kMaxNodes = 64;
 
-// An element is the set of nodes whose partial sum is in it, and the order they came in.
+// An element holds the set of nodes whose partial sum is in it, and the order in which they came.
 struct Element {
   std::bitset<kMaxNodes> contributors;
   std::vector<int> order;
@@ -38,8 +38,8 @@ struct Frame {
 
 enum class DeliveryOrder { kLowestLinkFirst, kHighestLinkFirst, kRoundRobin, kShuffled };
 
-// The schedule, carried out by all nodes on one thread. Link i leads from node i to the next and
-// keeps its order; which link delivers next is the test's choice.
+// Carries out the schedule of all nodes on one thread. Link i leads from node i to the next and
+// keeps its order; the test chooses which link delivers next.
 class Ring {
  public:
   Ring(const RingCut& cut, DeliveryOrder order, uint64_t seed)
@@ -65,7 +65,7 @@ class Ring {
   }
 
   const std::vector<Element>& result(int node) const { return results_[static_cast<size_t>(node)]; }
-  // Frames sent for each chunk, and how often each node stored each chunk.
+  // Return the number of frames sent for each chunk, and how often each node stored each chunk.
   const std::vector<int>& frames() const { return frames_; }
   const std::vector<int>& stored(int node) const { return stored_[static_cast<size_t>(node)]; }
 
@@ -116,7 +116,7 @@ class Ring {
     return static_cast<size_t>(frame.piece * nodes_ + frame.shard);
   }
 
-  // -1: nothing is on its way.
+  // Returns the link that delivers next, or -1 if no frame is on its way.
   int next_link() {
     int first = 0;
     if (order_ == DeliveryOrder::kRoundRobin) first = turn_++ % nodes_;
@@ -140,7 +140,8 @@ class Ring {
   std::vector<std::vector<Element>> results_;
 };
 
-// Round the ring from the shard's origin: the same for every chunk size and delivery order.
+// Returns the order round the ring from the shard's origin, which is the same for every chunk size
+// and order of delivery.
 std::vector<int> expected_order(int shard, int nodes) {
   std::vector<int> order;
   for (int i = 0; i < nodes; ++i) order.push_back((shard + i) % nodes);
@@ -175,7 +176,7 @@ class EveryWorldSize : public testing::TestWithParam<DeliveryOrder> {};
 TEST_P(EveryWorldSize, EndsWithEveryContributorExactlyOnceOnEveryNode) {
   for (int nodes = 1; nodes <= kMaxNodes; ++nodes) {
     SCOPED_TRACE("nodes " + std::to_string(nodes));
-    // Two pieces, and shards that differ in size.
+    // There are two pieces, and shards that differ in size.
     ASSERT_NO_FATAL_FAILURE(expect_all_reduced(RingCut(nodes + 1, nodes, 1), GetParam(), 1));
     if (testing::Test::HasFailure()) return;
   }
@@ -219,7 +220,7 @@ TEST(RingSchedule, ManyShufflesOfASmallRing) {
   }
 }
 
-// A wrong frame from a peer must be told from a right one before it is acted on.
+// A wrong frame from a peer must be recognised before anything is done with it.
 TEST(RingSchedule, ANodeReceivesEachShardOnceAPhaseAtMost) {
   for (int nodes = 2; nodes <= kMaxNodes; ++nodes) {
     const auto arrives = [nodes](RingPhase phase, int shard, int node) {
@@ -313,7 +314,8 @@ TEST(RingSchedule, EachCollectivesChunksGoWhereTheyAreWanted) {
   }
 }
 
-// A node must not take part in what cannot end without others before they have begun it (rule L1).
+// A node must not take part in an operation that cannot end without others before those have begun
+// it (rule L1).
 TEST(RingSchedule, WhatCanBeLockedEndsNowhereBeforeAllHaveBegunIt) {
   for (const CollectiveKind kind : {CollectiveKind::kAllreduce, CollectiveKind::kAllgather,
                                     CollectiveKind::kReduceScatter, CollectiveKind::kAlltoall}) {
@@ -374,10 +376,10 @@ TEST(RingCut, RoundsFollowEachOther) {
 }
 
 TEST(RingCut, NoMorePiecesThanNeeded) {
-  EXPECT_EQ(RingCut(0, 4, 10).pieces(), 1);  // a barrier still goes round
+  EXPECT_EQ(RingCut(0, 4, 10).pieces(), 1);  // a barrier has one piece, which goes round the ring
   EXPECT_EQ(RingCut(0, 4, 10).chunks(), 4);
   EXPECT_EQ(RingCut(40, 4, 10).pieces(), 1);
-  EXPECT_EQ(RingCut(41, 4, 10).pieces(), 2);  // the first shard has 11
+  EXPECT_EQ(RingCut(41, 4, 10).pieces(), 2);  // the first shard has 11 elements
   EXPECT_EQ(RingCut(3, 4, 10).pieces(), 1);
   EXPECT_EQ(RingCut(100, 1, 10).pieces(), 10);
 }

@@ -10,7 +10,8 @@
 namespace rueda::core {
 namespace {
 
-// Both ways round: which rank waits must not matter.
+// Returns the distance, and checks that it is the same both ways, because it must not matter which
+// rank waits.
 std::optional<int> distance(const std::string& one, const std::string& other) {
   int64_t budget = 1 << 20;
   const auto distance = near_miss_distance(one, other, budget);
@@ -18,7 +19,7 @@ std::optional<int> distance(const std::string& one, const std::string& other) {
   return distance;
 }
 
-// The whole table, cell by cell.
+// Computes the whole table of distances, cell by cell.
 size_t plain_distance(const std::string& one, const std::string& other) {
   std::vector<std::vector<size_t>> table(one.size() + 1, std::vector<size_t>(other.size() + 1));
   for (size_t i = 0; i <= one.size(); ++i) {
@@ -94,7 +95,7 @@ TEST(NearMiss, IsWhatTheWholeTableSays) {
   EXPECT_GT(near, 1'000u);
 }
 
-// 64 names that hang, each compared with 4,096 others of 255 characters: 40 seconds once.
+// 64 names that hang, each compared with 4,096 others of 255 characters, once took 40 seconds.
 TEST(NearMiss, ManyLongNamesTakeNoMoreThanTheBudget) {
   const std::string common(250, 'n');
   int64_t budget = 1 << 20;

@@ -19,7 +19,8 @@ using testing::Not;
 using testing::SizeIs;
 using testing::StartsWith;
 
-// The inspectors of a job's nodes, with messages that arrive at once, and a clock by seconds.
+// Runs the inspectors of a job's nodes, with messages that arrive at once, and a clock of whole
+// seconds.
 class Inspectors {
  public:
   struct Node {
@@ -56,7 +57,7 @@ class Inspectors {
   void submit_everywhere(const std::string& name) {
     for (int rank = 0; rank < layout_.world_size(); ++rank) submit({rank}, name);
   }
-  // Every rank that has submitted it gets it back.
+  // Returns the tensor to every rank that has submitted it.
   void complete(const std::string& name) {
     for (Node& at : nodes_) {
       for (const LocalSubmission& submission : at.table->remove(name)) {
@@ -66,7 +67,7 @@ class Inspectors {
   }
   void leave(int rank) { node(home_of(rank)).inspector->on_left(local(rank)); }
 
-  // Ticks as the engine makes them: every second, where they are waited for.
+  // Ticks as the engine does: every second, where ticks are waited for.
   void pass(int seconds) {
     for (int i = 0; i < seconds; ++i) {
       now_ += 1000;
@@ -86,7 +87,7 @@ class Inspectors {
     carry_out(to, output);
     return status;
   }
-  // While held, messages wait.
+  // Makes messages wait from now on.
   void hold() { is_held_ = true; }
   void release() {
     is_held_ = false;
@@ -114,7 +115,7 @@ class Inspectors {
   }
 
   int sent = 0;        // messages so far
-  size_t largest = 0;  // number of tensors in one
+  size_t largest = 0;  // the largest number of tensors in a message
 
  private:
   int home_of(int rank) const { return layout_.node_of(Rank{rank}).value; }
@@ -236,7 +237,7 @@ TEST(Stall, ASimilarNameOfTheMissingRankIsNamed) {
 
 TEST(Stall, ANameThatTheWaitingRanksHaveTooIsAnotherTensor) {
   Inspectors job({2, 2});
-  // As under a lock: the second waits for its turn behind the first.
+  // The second tensor waits for its turn behind the first, as under a lock.
   job.submit({0, 1, 2}, "layer1.weight");
   job.submit_everywhere("layer2.weight");
   job.pass(10);
@@ -392,7 +393,7 @@ TEST(StallShutdown, MayComeBeforeTheFirstCheck) {
   EXPECT_FALSE(job.node(0).failure.is_ok());
 }
 
-// The last answers are up to a check time old: the nodes are asked again first.
+// The last answers are up to a check time old, so the nodes are asked again first.
 TEST(StallShutdown, ARankThatCameMeanwhileIsNotBlamed) {
   Inspectors job({1, 1}, {10'000, 35'000});
   job.submit({0}, "grad");
@@ -414,7 +415,7 @@ TEST(Stall, ReportsAndLinesAreBounded) {
   ASSERT_THAT(job.node(0).warnings, SizeIs(1));
   EXPECT_THAT(job.node(0).warnings[0],
               HasSubstr("; and so with 60 more tensors, which ruedactl stalls lists"));
-  // As the oldest end, others take their places.
+  // Others take the places of the oldest stalls, which end.
   for (int i = 0; i < 90; ++i) job.complete("t" + std::to_string(i));
   job.pass(1);
   EXPECT_THAT(job.stalled(0), SizeIs(10));
