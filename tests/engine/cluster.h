@@ -1,6 +1,6 @@
-// Engines of several nodes in one process: real engines, job runners and data loops (threads, over
-// in-process transports); sessions and the connections between the daemons are played by the test.
-// All control loops are one io_context, which the test runs.
+// Runs engines of several nodes in one process: real engines, job runners and data loops (threads,
+// over in-process transports). The test plays sessions and the connections between the daemons. All
+// control loops are one io_context, which the test runs.
 #pragma once
 
 #include <functional>
@@ -22,7 +22,7 @@ namespace rueda::engine::testing {
 
 class Router;
 
-// One node's end of the control plane. Links are numbered by node: the link to node n is n + 1.
+// Is one node's end of the control plane. Links are numbered by node: the link to node n is n + 1.
 class RoutedPlane final : public ControlPlane {
  public:
   RoutedPlane(Router& router, int self) : router_(router), self_(self) {}
@@ -50,9 +50,10 @@ class Router {
   void route(int from, int to, TimelineMessage message);
   void route(int from, int to, NonfiniteMessage message);
   void route(int from, int to, const CommunicatorMessage& message);
-  // Both ends hear that the link is lost; nothing goes over it any more.
+  // Cuts the link: both ends hear that it is lost, and nothing goes over it any more.
   void cut(int a, int b);
-  // Sees every envelope before it goes; may change it, and drops it by returning false.
+  // Is called with every envelope before it goes. It may change the envelope, and drops it by
+  // returning false.
   std::function<bool(int from, int to, Envelope&)> filter;
 
  private:
@@ -64,7 +65,7 @@ class Router {
   std::vector<std::pair<int, int>> cut_;
 };
 
-// The other side of the unix socket: a training process as the engine sees it.
+// Stands for the other side of the unix socket: a training process as the engine sees it.
 class FakeSession final : public session::Session {
  public:
   struct Completion {
@@ -101,8 +102,8 @@ class FakeSession final : public session::Session {
   std::vector<Completion> completions;
   std::vector<Status> failures;
   std::vector<std::optional<session::NonfiniteNews>> news;
-  std::vector<std::pair<uint32_t, Status>> memories;  // that were answered for
-  size_t flushed = 0;  // completions that the client has been woken for
+  std::vector<std::pair<uint32_t, Status>> memories;  // memories that were answered for
+  size_t flushed = 0;  // how often the client was woken for completions
   std::function<void()> on_look;
 
  private:
@@ -114,7 +115,7 @@ struct ClusterOptions {
   TicksMs timeout_ms = 60'000;
   TicksMs start_timeout_ms = 60'000;
   core::Reducer reducer = core::Reducer::kNode;
-  std::vector<size_t> data_loops{};  // by node; empty: one each
+  std::vector<size_t> data_loops{};  // number of loops by node; empty: one each
   bool checks_finite = false;
   std::shared_ptr<session::Ledger> ledger = std::make_shared<session::Ledger>();
 };
@@ -126,7 +127,7 @@ class Cluster {
     std::unique_ptr<observe::Metrics> metrics;
     std::unique_ptr<DataLoops> data_loops;
     std::unique_ptr<Engine> engine;
-    std::vector<Epoch> started;  // what listeners heard, of all jobs
+    std::vector<Epoch> started;  // the epochs that listeners heard of, of all jobs
     std::vector<Status> failures;
   };
   // A tensor of a few floats in one rank's memory.
@@ -151,35 +152,36 @@ class Cluster {
   static std::string token();
   core::Layout layout() const;
   JobSpec spec(const JobId& job, int node) const;
-  // As its launcher has it; nobody's if it was not registered here.
+  // Returns the handle that the node's launcher has, or an invalid one if the job was not
+  // registered there.
   JobHandle handle(int node, const JobId& job) const;
   // Keeps the handle for handle().
   Status register_on(int node, JobSpec spec, JobListener listener = {});
   // Registers the job on every node.
   void register_everywhere(const JobId& job);
   session::Attach attach_of(const JobId& job, Rank rank) const;
-  // A session of that rank; attached, or the refusal in `refusal`.
+  // Attaches a session of that rank and returns it; a refusal is in its `refusal`.
   FakeSession* attach(const JobId& job, Rank rank);
   Status refusal;
-  // Attaches every rank and waits for the epoch; sessions by rank.
+  // Attaches every rank and waits for the epoch. Returns the sessions by rank.
   std::vector<FakeSession*> start(const JobId& job);
 
-  // Submits what the rank gives of so many elements, in one dimension, all of this value. The
+  // Submits the rank's contribution: `elements` elements in one dimension, all of this value. The
   // tensor belongs to the cluster.
   Tensor& submit(FakeSession& session, const std::string& name, int64_t elements, float value,
                  core::TensorDescriptor as = {});
-  // So many ranks sessions take the job for, where each rank has a part.
+  // Sets the number of ranks that sessions assume, where each rank has a part.
   void pretend_places(int places) { places_ = places; }
-  // The process said goodbye, or died.
+  // Ends the session by a goodbye, or a death.
   void detach(FakeSession& session);
   void lose(FakeSession& session, const std::string& what);
-  // It died, and its session has not noticed yet.
+  // Ends the process, which its session has not noticed yet.
   void hang_up(FakeSession& session, const std::string& what);
 
   bool run_until(const std::function<bool()>& condition);
   // Runs what is ready now.
   void poll();
-  // Until the data loops and the control loop have done what they had.
+  // Runs until the data loops and the control loop have done what they had to do.
   void settle();
   JobSnapshot snapshot(int node, const JobId& job) const;
 

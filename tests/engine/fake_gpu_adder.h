@@ -1,4 +1,4 @@
-// Who adds up chunks in place of a data loop (Operation::gpu_reduce), when the test says so.
+// Adds up chunks in place of a data loop (Operation::gpu_reduce), when the test says so.
 #pragma once
 
 #include <deque>
@@ -17,10 +17,11 @@ class FakeGpuAdder {
   FakeGpuAdder(const FakeGpuAdder&) = delete;
   FakeGpuAdder& operator=(const FakeGpuAdder&) = delete;
 
-  // Its chunks are to be added here. `same`: the same operation, for its arithmetic.
+  // Takes over the additions of the operation's chunks. `same` is an equal operation, for its
+  // arithmetic.
   void take_over(Operation& operation, std::unique_ptr<Operation> same);
   size_t waiting() const { return waiting_.size(); }
-  // One of those that wait, whatever has become of its operation.
+  // Adds one of the chunks that wait, whatever has become of its operation.
   void add(size_t which, const Status& status = {});
   size_t added() const { return added_; }
 

@@ -1,4 +1,4 @@
-// A ring of data loops, each a thread, over loopback TCP.
+// Runs a ring of data loops, each a thread, over loopback TCP.
 #pragma once
 
 #include <condition_variable>
@@ -67,7 +67,7 @@ class LoopRing {
     return came ? broken_ : "it stands still";
   }
 
-  // True when every loop has dropped its epoch.
+  // Ends the epoch. Returns true when every loop has dropped it.
   bool end_epoch() {
     size_t ended = 0;
     for (const auto& loop : loops_) {

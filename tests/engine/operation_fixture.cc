@@ -28,7 +28,7 @@ T get(const std::byte* from) {
 uint16_t half_of(double value) {
   if (value == 0) return 0;
   int exponent = 0;
-  const double fraction = std::frexp(std::fabs(value), &exponent);  // 0.5 to 1
+  const double fraction = std::frexp(std::fabs(value), &exponent);  // is from 0.5 to 1
   const auto mantissa = static_cast<uint16_t>((fraction * 2 - 1) * 1024);
   const auto sign = static_cast<uint16_t>(value < 0 ? 0x8000 : 0);
   return static_cast<uint16_t>(sign | ((exponent - 1 + 15) << 10) | mantissa);
@@ -105,7 +105,7 @@ double OperationFixture::value(int rank, int64_t element) const {
     case ReduceOp::kMin:
     case ReduceOp::kMax: return static_cast<double>((rank * 7 + element * 3) % 23) - 11;
     case ReduceOp::kProduct: return turn < 3 ? -2.0 : 1.0;
-    // What all have in common, and what they have not.
+    // The value has a part that all ranks have in common, and a part of the rank's own.
     case ReduceOp::kAdasum:
       return (static_cast<double>(element * 29 % 61) - 30 +
               static_cast<double>(((element + 7) * (rank * 3 + 5) + element / 9) % 83) - 41) /
@@ -144,14 +144,14 @@ void OperationFixture::fill_inputs() {
   }
 }
 
-// Straight from what the collectives are to do.
+// Computes the result straight from the definitions of the collectives.
 Bytes OperationFixture::expected(int rank, size_t tensor) const {
   const bool is_root = rank == spec_.root.value;
   const auto size = static_cast<int64_t>(element_bytes(spec_.dtype));
   const auto slice = [&](const Bytes& from, int64_t begin, int64_t count) {
     return Bytes(from.begin() + begin * size, from.begin() + (begin + count) * size);
   };
-  // Rows of a part; of an alltoall what one rank sends another.
+  // Returns the rows of a part; for an alltoall those that one rank sends another.
   const auto rows = [&](int from, int to) {
     const bool is_pair = spec_.kind == CollectiveKind::kAlltoall;
     if (!spec_.counts.empty()) {
@@ -206,7 +206,7 @@ Bytes OperationFixture::reduced(size_t tensor) const {
   args.postscale = spec_.postscale;
   if (spec_.op == ReduceOp::kAverage) args.divisor = ranks();
   reduce::reduce(args);
-  // Sums of its values are exact whatever the type; what becomes of them in the end may not be.
+  // Sums of the fixture's values are exact in every type; the final values may not be.
   if (spec_.wire_dtype == WireDType::kSame || ranks_per_node_.size() == 1) return result;
   const DType rounded = dtype_on_wire(spec_.dtype, spec_.wire_dtype);
   Bytes on_wire(args.count * element_bytes(rounded));

@@ -121,7 +121,7 @@ void RecoveryCluster::launch_next(NodeIndex index, Track track) {
   while (next < order.items.size() && !order.is_to_run[next]) ++next;
   if (next == order.items.size()) return;
   const Seq seq{core::first_of(track).value + next};
-  // Core's window.
+  // This is core's window.
   for (const auto& [other, item] : here.under_way) {
     if (core::track_of(other) != track) continue;
     const uint64_t window = static_cast<uint64_t>(core::window_of(track, 4));
@@ -149,7 +149,7 @@ void RecoveryCluster::fetch_next() {
   if (fetches_.empty()) return;
   const auto i = static_cast<size_t>(draw(0, static_cast<int>(fetches_.size()) - 1));
   const Fetch fetch = fetches_[i];
-  if (!node(fetch.to).job->is_completing(fetch.seq)) return;  // not launched yet
+  if (!node(fetch.to).job->is_completing(fetch.seq)) return;  // has not launched it yet
   fetches_.erase(fetches_.begin() + static_cast<ptrdiff_t>(i));
   const std::span<const std::byte> chunk =
       node(fetch.from).job->final_chunk(fetch.seq, fetch.chunk);
@@ -158,7 +158,7 @@ void RecoveryCluster::fetch_next() {
   ++fetched_;
 }
 
-// The clients are told. They look, and use their memory for something else at once.
+// Tells the clients, which look at the results, and use their memory for something else at once.
 void RecoveryCluster::on_done(NodeIndex index, Seq seq) {
   Node& here = node(index);
   const Track track = core::track_of(seq);
@@ -181,13 +181,13 @@ void RecoveryCluster::on_done(NodeIndex index, Seq seq) {
       const auto bytes = static_cast<size_t>(item->work->spec().sizes[t]) * sizeof(float);
       std::memset(item->work->output_of(Rank{rank}, t), 0xAB, bytes);
       const size_t given = item->work->input_bytes(Rank{rank}, t);
-      if (given == 0) continue;  // of a broadcast, on all but the root
+      if (given == 0) continue;  // a broadcast's tensor, on all but the root
       std::memset(const_cast<std::byte*>(item->work->input_of(Rank{rank}, t)), 0xCD, given);
     }
   }
 }
 
-// Rank r gives 2^((r + i) mod ranks) at element i (tests/engine/operation_fixture.h): a sum says
+// Rank r gives 2^((r + i) mod ranks) at element i (tests/engine/operation_fixture.h), so a sum says
 // who contributed.
 std::vector<float> RecoveryCluster::expected(const Item& item) const {
   if (item.work->spec().kind == CollectiveKind::kBroadcast) return item.root_values;
@@ -244,7 +244,7 @@ bool RecoveryCluster::has_root(const Item& item) const {
          is_member(item.work->operation(members_.front())->root_node);
 }
 
-// R2: the bound, or one operation that is larger.
+// Rule R2: values that are held stay within the bound, or are one operation that is larger.
 void RecoveryCluster::check_bounds() {
   for (const NodeIndex member : members_) {
     for (const Track track : kBothTracks) {
@@ -290,7 +290,7 @@ void RecoveryCluster::kill(int victim) {
   std::erase(members_, dead);
   Members before = members_;
   before.insert(std::lower_bound(before.begin(), before.end(), dead), dead);
-  // They hear of it one after the other, and some frames are still on the way.
+  // The nodes hear of the death one after the other, and some frames are still on the way.
   Members to_seal = members_;
   std::shuffle(to_seal.begin(), to_seal.end(), random_);
   for (const NodeIndex index : to_seal) {
@@ -320,7 +320,7 @@ void RecoveryCluster::kill(int victim) {
 void RecoveryCluster::decide(Track track, const Members& before_death,
                              const std::map<NodeIndex, core::Report>& reports,
                              std::map<NodeIndex, std::unique_ptr<DataJob>>& next) {
-  // One track at a time; which one it is makes no difference to what is held.
+  // The tracks are handled one at a time; their order makes no difference to what is held.
   std::map<NodeIndex, core::NodeReport> whole;
   for (const auto& [index, report] : reports) whole[index].tracks[0] = report;
   const core::Decision decided =

@@ -1,6 +1,7 @@
-// A job whose nodes die, for tests of the data plane's part in recovery: DataJobs under policy
+// Runs a job whose nodes die, for tests of the data plane's part in recovery: DataJobs under policy
 // `shrink` in one process and one thread, a driver in the place of the control plane that carries
-// out core's decisions, and clients that write all over their memory as soon as they are told.
+// out core's decisions, and clients that overwrite all of their memory as soon as they are told
+// that an operation is done.
 #pragma once
 
 #include <array>
@@ -20,11 +21,11 @@
 namespace rueda::engine::testing {
 
 struct SurvivorOptions {
-  std::vector<int> ranks_per_node{1, 1};  // 8 ranks at most
+  std::vector<int> ranks_per_node{1, 1};  // has 8 ranks at most
   uint64_t staging_bytes = 64u << 20;
-  uint32_t seed = 1;                      // of everything that happens
-  std::vector<OperationSpec> reductions;  // float32, sum or average, in the order of launches
-  std::vector<OperationSpec> broadcasts;  // float32
+  uint32_t seed = 1;                      // determines everything that happens
+  std::vector<OperationSpec> reductions;  // are float32, sum or average, in the order of launches
+  std::vector<OperationSpec> broadcasts;  // are float32
 };
 
 class RecoveryCluster {
@@ -32,19 +33,20 @@ class RecoveryCluster {
   explicit RecoveryCluster(SurvivorOptions options);
   ~RecoveryCluster();
 
-  // One turn of the loop, and what the nodes do beside it. False when everything is over.
+  // Runs one turn of the loop, and what the nodes do beside it. Returns false when everything is
+  // over.
   bool turn();
   bool run_to_the_end();
-  // The node dies; some turns later all others have sealed, and go on without it.
+  // Kills the node; some turns later all others have sealed, and go on without it.
   void kill(int victim);
 
-  // The first thing that was wrong; empty if nothing was.
+  // Returns the first thing that was wrong, or "" if nothing was.
   const std::string& wrong() const { return wrong_; }
-  // What became of the operations that were under way at the deaths.
+  // These return what became of the operations that were under way at the deaths.
   int completed() const { return completed_; }
   int repeated() const { return repeated_; }
   int fetched() const { return fetched_; }
-  // A chunk comes that no node has asked for.
+  // Hands over a chunk that no node has asked for.
   Status stray_chunk() { return node(members_.front()).job->take_final(Seq{1}, 0, {}); }
   double unstable_bytes() { return metrics_.daemon().unstable_bytes.Value(); }
 
@@ -54,19 +56,19 @@ class RecoveryCluster {
   struct Item {
     std::unique_ptr<OperationFixture> work;
     Members contributors;
-    std::vector<float> root_values;  // broadcast
+    std::vector<float> root_values;  // for a broadcast
   };
-  struct Order {                  // of one track, the same on all nodes
-    std::vector<Item*> items;     // by number - 1; null: over
-    std::vector<bool> is_to_run;  // likewise
+  struct Order {                  // the order of one track, the same on all nodes
+    std::vector<Item*> items;     // by number - 1; null: the operation is over
+    std::vector<bool> is_to_run;  // by number - 1
   };
   struct Node {
     std::unique_ptr<transport::Transport> transport;
-    std::unique_ptr<DataJob> job;                  // null: dead
-    std::array<size_t, core::kTracks> launched{};  // numbers looked at
+    std::unique_ptr<DataJob> job;                  // null if the node is dead
+    std::array<size_t, core::kTracks> launched{};  // the numbers that were looked at
     std::map<Seq, Item*> under_way;
     std::map<Seq, Item*> late;                          // COMPLETE, and not launched here before
-    std::map<const Item*, std::vector<float>> results;  // as its first rank was told
+    std::map<const Item*, std::vector<float>> results;  // as the item's first rank was told
   };
   struct Fetch {
     Seq seq;

@@ -77,7 +77,7 @@ bool Ring::launch_next(int index) {
   size_t& next = launched_[static_cast<size_t>(index)];
   if (next == works_.size()) return false;
   const std::vector<Seq>& done = node(index).done;
-  size_t oldest = next;  // under way
+  size_t oldest = next;  // the oldest operation under way
   for (size_t i = next; i-- > 0;) {
     if (std::find(done.begin(), done.end(), Seq{i + 1}) == done.end()) oldest = i;
     if (next - i > static_cast<size_t>(options_.lanes)) break;
@@ -118,7 +118,7 @@ bool Ring::run_all() {
 }
 
 int64_t Ring::max_unstable_bytes() const {
-  // At least a page, as the data job has it.
+  // The bound is at least a page, as in the data job.
   auto most = std::max<int64_t>(static_cast<int64_t>(options_.staging_bytes), 4096);
   for (const auto& item : works_) {
     int64_t elements = 0;

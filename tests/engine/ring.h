@@ -1,5 +1,5 @@
-// The data plane of a whole job in one process and one thread: a DataJob for each node, on
-// in-process transports that share one io_context. What happens next is the test's to say.
+// Runs the data plane of a whole job in one process and one thread: a DataJob for each node, on
+// in-process transports that share one io_context. The test decides what happens next.
 #pragma once
 
 #include <functional>
@@ -48,7 +48,7 @@ class Ring {
   boost::asio::io_context& io() { return io_; }
   observe::Metrics& metrics() { return metrics_; }
 
-  // The next operation of the order; launched nowhere yet.
+  // Adds the next operation of the order, which is launched nowhere yet.
   OperationFixture& add(OperationSpec spec);
   OperationFixture& work(size_t index) { return *works_[index]; }
   size_t works() const { return works_.size(); }
@@ -65,9 +65,10 @@ class Ring {
   }
   bool poll();
   bool all_done();
-  // What is wrong with any result; empty when nothing is.
+  // Returns what is wrong with any result, or "" when nothing is.
   std::string check();
-  // The most that a node may hold of values that are not stable: the bound, or one operation.
+  // Returns the most that a node may hold of values that are not stable: the bound, or one
+  // operation.
   int64_t max_unstable_bytes() const;
 
  private:
@@ -76,11 +77,11 @@ class Ring {
   std::shared_ptr<transport::MemNetwork> network_ = transport::make_mem_network();
   observe::Metrics metrics_{{"0", "test", "none"}};
   std::vector<std::unique_ptr<OperationFixture>> works_;
-  std::vector<size_t> launched_;  // by node
+  std::vector<size_t> launched_;  // number by node
   std::vector<Node> nodes_;
 };
 
-// Options of a DataJob whose events nobody hears.
+// Returns options of a DataJob whose events nobody hears.
 DataJobOptions data_job_options(int nodes, int self);
 
 }  // namespace rueda::engine::testing

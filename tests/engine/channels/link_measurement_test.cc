@@ -30,7 +30,8 @@ class PacedReader final : public transport::ReceiveEvents {
 
   bool is_closed() const { return is_closed_; }
 
-  // The largest that it gave slots back at, over any time that is long enough to be measured.
+  // Returns the fastest pace at which it gave slots back, over any time that is long enough to be
+  // measured.
   double fastest() const {
     constexpr double kLongEnoughS = 0.15;
     double fastest = 0;
@@ -141,7 +142,7 @@ TEST_P(LinkMeasurementTest, EndsSoonAndLeavesNothing) {
   EXPECT_TRUE(run_until([&] { return sink_ == nullptr; })) << "the sink hears that it is over";
 }
 
-// In the beginning all slots are free, whatever the pace: they must not count.
+// At the beginning all slots are free, whatever the pace, and they must not count.
 TEST_P(LinkMeasurementTest, SaysThePaceOfTheReader) {
   for (const double pace : {5e6, 100e6}) {
     PacedReader reader(io_, *to_, measurement_, pace);
@@ -156,7 +157,7 @@ TEST_P(LinkMeasurementTest, SaysThePaceOfTheReader) {
   }
 }
 
-// Two or three frames in all: far less than is wanted, but something.
+// The deadline allows two or three frames in all: far fewer than the measurement wants.
 TEST_P(LinkMeasurementTest, ASlowLinkIsMeasuredUntilTheDeadline) {
   PacedReader reader(io_, *to_, measurement_, 1e5);
   start_source();
@@ -194,7 +195,7 @@ TEST_P(LinkMeasurementTest, EitherEndMayGoAtAnyTime) {
   start_source();
   source_.reset();
   sink_.reset();
-  ++measurement_.pair;  // what went may still arrive
+  ++measurement_.pair;  // frames of the last measurement may still arrive
   start_sink();
   start_source();
   const double under_way_s = steady_now_s() + 0.05;

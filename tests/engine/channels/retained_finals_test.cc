@@ -1,4 +1,4 @@
-// R1 and R2 on the bytes of one node: what is held, for how long, and how much.
+// Tests R1 and R2 on the bytes of one node: what is held, for how long, and how much.
 #include "daemon/engine/channels/retained_finals.h"
 
 #include <cstring>
@@ -26,7 +26,7 @@ class HeldFinalsOnTwoNodes : public ::testing::Test {
   void launch(int64_t elements, uint64_t seq) {
     ASSERT_TRUE(held_->launch(sum_of(elements, seq), cut(elements)));
   }
-  // Both chunks of an operation of 8 floats.
+  // Completes both chunks of an operation of 8 floats.
   void complete(uint64_t seq) {
     held_->keep(Seq{seq}, 0, values_);
     held_->keep(Seq{seq}, 1, values_);
@@ -113,9 +113,10 @@ TEST_F(HeldFinalsOnTwoNodes, ADecisionLeavesWhatItNamesUnderNewNumbers) {
   held_->note_stable(Seq{1});
   complete(2);
   core::TrackDecision decision;
-  decision.first = Seq{1};  // another node has not freed 1
+  decision.first = Seq{1};  // another node has not freed number 1
   const core::OperationVerdict done{core::Verdict::kComplete, {NodeIndex{0}, NodeIndex{0}}};
-  decision.operations = {done, done, {core::Verdict::kRedo, {}}};  // 4: not launched everywhere
+  // number 4 was not launched everywhere
+  decision.operations = {done, done, {core::Verdict::kRedo, {}}};
   held_->carry_over(decision);
   EXPECT_EQ(held_->bytes(), 128);
   EXPECT_EQ(held_->complete(), Seq{2});
@@ -123,8 +124,8 @@ TEST_F(HeldFinalsOnTwoNodes, ADecisionLeavesWhatItNamesUnderNewNumbers) {
   EXPECT_FALSE(held_->holds(Seq{1}));
   EXPECT_TRUE(held_->is_whole(Seq{2}));
   EXPECT_FALSE(held_->is_whole(Seq{3}));
-  launch(8, 3);  // again, in the memory that it had
-  launch(8, 4);  // a new one
+  launch(8, 3);  // launches it again, in the memory that it had
+  launch(8, 4);  // launches a new operation
   EXPECT_EQ(held_->bytes(), 192);
 }
 

@@ -9,7 +9,8 @@ TEST(RingProbe, FindsLatencyAndTimeForAByteInWhatComesBack) {
   RingProbe probe(4, 100'000);
   bool first = true;
   while (const std::optional<uint32_t> bytes = probe.next_bytes()) {
-    // Four hops of 20 us and 1 ns a byte; the first message found everything cold.
+    // The round trip is four hops of 20 us and 1 ns a byte; the first message finds everything
+    // cold.
     probe.note_round_trip(std::exchange(first, false) ? 1.0 : 4 * (20e-6 + *bytes * 1e-9));
   }
   EXPECT_EQ(probe.sent(), 14u);

@@ -15,7 +15,8 @@ struct Written {
   bool operator==(const Written&) const = default;
 };
 
-// Records what is written, and holds the outbox to the channel's rule: no write into a busy slot.
+// Records what is written, and checks that the outbox keeps the channel's rule: no write into a
+// busy slot.
 class RecordingChannel final : public transport::SendChannel {
  public:
   bool slot_free(uint32_t slot) const override { return !busy_.contains(slot); }
@@ -64,7 +65,7 @@ TEST_F(SendSchedulerTest, AFreeSlotIsWrittenAtOnce) {
 
 TEST_F(SendSchedulerTest, EachSlotHasALineOfItsOwnFirstComeFirstServed) {
   for (const uint32_t cookie : {0u, 1u, 2u}) push(cookie, 3);
-  push(3, 1);  // another slot does not wait behind
+  push(3, 1);  // another slot does not wait for the busy one
   push(4, 3);
   ASSERT_EQ(channel_.written, (std::vector<Written>{{3, 0, 1}, {1, 3, 1}}));
   channel_.free(3, outbox_);
@@ -87,13 +88,13 @@ TEST_F(SendSchedulerTest, ALineThatRanEmptyStartsAnew) {
   EXPECT_EQ(channel_.written, (std::vector<Written>{{0, 0, 1}, {0, 1, 1}, {0, 1, 1}, {0, 0, 1}}));
 }
 
-// The buffer is the caller's again after on_sent, though the neighbour still holds the slot.
+// The buffer belongs to the caller again after on_sent, though the neighbour still holds the slot.
 TEST_F(SendSchedulerTest, ACookieIsFreeOnceSentAndASlotOnceReleased) {
   push(0, 0);
   outbox_.on_sent(0);
   EXPECT_FALSE(outbox_.in_use(0));
   EXPECT_FALSE(outbox_.is_quiet());
-  push(0, 0);  // waits
+  push(0, 0);  // this frame waits
   EXPECT_TRUE(outbox_.in_use(0));
   EXPECT_EQ(channel_.written.size(), 1u);
 }
@@ -114,7 +115,7 @@ TEST_F(SendSchedulerTest, AFrameWithoutPayloadHasNoBuffer) {
   EXPECT_EQ(channel_.written, (std::vector<Written>{{0, 0, 0}}));
 }
 
-// With room for one frame in the channel.
+// The channel has room for one frame.
 class OutboxOrder : public SendSchedulerTest {
  protected:
   OutboxOrder() { narrow_.set_channel(&channel_); }
@@ -138,7 +139,7 @@ class OutboxOrder : public SendSchedulerTest {
 TEST_F(OutboxOrder, WhatWasSubmittedLastGoesFirst) {
   for (const uint32_t cookie : {0u, 1u}) queue(cookie, 0, {0, 1});
   for (const uint32_t cookie : {2u, 3u}) queue(cookie, 1, {0, 2});
-  // The first was on its way before there was a choice.
+  // The first frame was on its way before there was a choice.
   EXPECT_EQ(send(), (std::vector<uint64_t>{0, 2, 3, 1}));
 }
 

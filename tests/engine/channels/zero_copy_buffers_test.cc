@@ -1,4 +1,4 @@
-// Sending from a rank's arena without a copy, as one ZeroCopyBuffers and in whole rings.
+// Tests sending from a rank's arena without a copy, as one ZeroCopyBuffers and in whole rings.
 #include "daemon/engine/channels/zero_copy_buffers.h"
 
 #include <algorithm>
@@ -24,9 +24,9 @@ using testing::OperationSpec;
 using testing::Ring;
 using testing::RingOptions;
 
-constexpr size_t kChunkBytes = 256 << 10;  // what goes at once is less than what is lent at once
+constexpr size_t kChunkBytes = 256 << 10;  // less goes at once than is lent at once
 
-// An arena whose file the test can take away: not sealed, as no client's may be.
+// An arena whose file the test can take away, because it is not sealed; a client's arena must be.
 struct TestArena {
   explicit TestArena(size_t bytes) : file(::memfd_create("arena", MFD_CLOEXEC)) {
     EXPECT_EQ(::ftruncate(file.get(), static_cast<off_t>(bytes)), 0);
@@ -48,7 +48,7 @@ class ZeroCopyBuffersTest : public ::testing::Test {
 
   static constexpr int64_t kElements = 64 << 10;
 
-  // Of two tensors with a gap between them, of which the rank gives all.
+  // Makes an operation of two tensors with a gap between them, of which the rank gives everything.
   Operation operation(int givers = 1) {
     Operation made;
     made.first_element = {0};
@@ -164,7 +164,7 @@ TEST_F(ZeroCopyBuffersTest, MemoryThatIsGoneSinceIsNoticedWhenTouched) {
 
 // --- In whole rings
 
-// The operation of one node, with everything that its ranks give and get in an arena.
+// Holds the operation of one node, with all inputs and outputs of its ranks in an arena.
 class InArena {
  public:
   InArena(const OperationFixture& work, NodeIndex node)
@@ -194,8 +194,8 @@ class InArena {
   long holders() const { return memory_.arena.use_count(); }
   void vanish() { memory_.vanish(); }
   void drop() { memory_.arena.reset(); }
-  // What a rank may do as soon as it is told that its operation is done: take the results (to where
-  // the work looks for them), and write anew to all of its memory.
+  // Does what a rank may do as soon as it is told that its operation is done: takes the results (to
+  // where the work looks for them), and overwrites all of its memory.
   void use_again() {
     for (const Result& result : results_) std::memcpy(result.to, result.from, result.bytes);
     std::memset(memory_.arena->data(), 0x5A, memory_.arena->bytes());
@@ -226,7 +226,7 @@ std::vector<OperationSpec> all_kinds_of_work(const std::vector<int>& ranks_per_n
       specs.push_back({.op = op, .sizes = {500'003, 5, 0, 170'000}, .in_place = in_place});
     }
   }
-  // What comes first are not results.
+  // The first values that come are not results.
   specs.push_back({.op = ReduceOp::kAdasum, .sizes = {300'003, 90'000}, .in_place = true});
   specs.push_back({.dtype = DType::kBFloat16, .sizes = {400'001}});
   specs.push_back({.sizes = {400'001}, .wire_dtype = WireDType::kBFloat16});
@@ -244,7 +244,7 @@ std::vector<OperationSpec> all_kinds_of_work(const std::vector<int>& ranks_per_n
     for (const int64_t count : spec.counts) spec.sizes.front() += count;
     specs.push_back(spec);
   }
-  // Where there is less time, every second one or fewer of them.
+  // Slow builds take every second shape, or fewer.
   const size_t kept = testing_support::scaled(specs.size(), 5);
   std::vector<OperationSpec> some;
   for (size_t i = 0; i < specs.size(); ++i) {
@@ -285,7 +285,7 @@ TEST_P(DataJobLent, ResultsAreRight) {
   }
 }
 
-// There what comes goes straight into outputs, too.
+// Over TCP, received values go straight into outputs, too.
 TEST_P(DataJobLent, ResultsAreRightOverTcp) {
   for (const uint32_t streams : {1u, 3u}) {
     LoopRing ring(GetParam(), streams, kChunkBytes);
@@ -312,9 +312,9 @@ INSTANTIATE_TEST_SUITE_P(Layouts, DataJobLent,
 
 class LentInRing : public ZeroCopyBuffersTest {
  protected:
-  // Node 0 of two has launched an operation, and nothing has been sent yet.
+  // Launches an operation on node 0 of two, before anything has been sent.
   void begin() {
-    ring_.settle();  // the channels are open
+    ring_.settle();  // opens the channels
     const OperationFixture& work = ring_.add({.sizes = {2'000'000}});
     memory_of_0_ = std::make_unique<InArena>(work, NodeIndex{0});
     ring_.node(0).job->run(memory_of_0_->take());
@@ -337,7 +337,7 @@ TEST_F(LentInRing, ACancelledOperationIsSentFromMemoryThatIsThere) {
 TEST_F(LentInRing, MemoryThatIsGoneIsNotTakenForALostNode) {
   begin();
   memory_of_0_->vanish();
-  ring_.node(1).job.reset();  // the channel breaks, as one does that sends from such memory
+  ring_.node(1).job.reset();  // breaks a channel that sends from such memory
   ring_.settle();
   ASSERT_EQ(ring_.node(0).failed.size(), 1u);
   EXPECT_NE(ring_.node(0).failed[0].second.message().find("the memory of a rank on node n0"),

@@ -1,4 +1,5 @@
-// Adasum on whole rings: every rank has what the formula says of whole vectors, in the same bits.
+// Tests Adasum on whole rings: every rank has what the formula says of whole vectors, in the same
+// bits.
 #include <gtest/gtest.h>
 
 #include "tests/engine/ring.h"
@@ -21,7 +22,7 @@ OperationSpec adasum(DType dtype, std::vector<int64_t> sizes) {
   return spec;
 }
 
-// One to six nodes, an even and an odd number of them, and of ranks.
+// The shapes have one to six nodes, and even and odd numbers of nodes and ranks.
 const std::vector<std::vector<int>> kAdasumShapes{
     {1}, {4}, {3}, {1, 1}, {3, 2}, {1, 2, 1}, {2, 2, 2, 2}, {1, 1, 2, 1, 1}, {1, 1, 1, 1, 1, 1}};
 
@@ -43,7 +44,8 @@ TEST_P(DataJobAdasum, AllFloatingTypesAtOddSizes) {
   EXPECT_EQ(ring.check(), "");
 }
 
-// Each tensor has weights of its own; some are smaller than a chunk, some larger, some empty.
+// Each tensor has weights of its own; some tensors are smaller than a chunk, some larger, some
+// empty.
 TEST_P(DataJobAdasum, BatchesTensorByTensorInPlaceAndScaled) {
   Ring ring(options());
   for (const DType dtype : kFloats) {
@@ -71,7 +73,7 @@ TEST_P(DataJobAdasum, RoundedOnItsWay) {
   EXPECT_EQ(ring.check(), "");
 }
 
-// More than a turn of the first passes, and many times the slots.
+// The tensor takes more than a turn of the first passes, and has many times the slots' size.
 TEST_P(DataJobAdasum, FarMoreThanStaging) {
   RingOptions with = options();
   with.staging_bytes = 1 << 20;
@@ -79,7 +81,7 @@ TEST_P(DataJobAdasum, FarMoreThanStaging) {
   ring.add(adasum(DType::kFloat32, {2'500'003, 11}));
   OperationSpec sum;
   sum.sizes = {100'000};
-  ring.add(sum);  // others go on beside it
+  ring.add(sum);  // shows that others go on beside it
   ring.add(adasum(DType::kFloat64, {300'000}));
   ASSERT_TRUE(ring.run_all());
   EXPECT_EQ(ring.check(), "");
@@ -96,7 +98,7 @@ TEST_P(DataJobAdasum, AnyAlgorithmOfTheJob) {
   }
 }
 
-// The chunks' products are exact here, so their order cannot tell.
+// The chunks' products are exact here, so their order does not show.
 TEST_P(DataJobAdasum, TheSizeOfAChunkDoesNotChangeABit) {
   for (const int ranks : GetParam()) {
     if (ranks > 1 && GetParam().size() > 1) GTEST_SKIP() << "the nodes' vectors are rounded";
@@ -123,7 +125,7 @@ INSTANTIATE_TEST_SUITE_P(Rings, DataJobAdasum, ::testing::ValuesIn(kAdasumShapes
                          });
 
 // A node goes after any number of events, and so in every stage: the others hear of it, nothing
-// crashes, and whoever was done has the right result.
+// crashes, and a node that was done has the right result.
 TEST(DataJobAdasumFaults, ANodeThatGoesInAnyStageIsReported) {
   for (int events = 0;; events += 17) {
     SCOPED_TRACE(events);
@@ -149,7 +151,7 @@ TEST(DataJobAdasumFaults, ANodeThatGoesInAnyStageIsReported) {
   }
 }
 
-// The turn of its pass that is under way finds another operation.
+// The turn of the pass that is under way finds another operation under the number.
 TEST(DataJobAdasumFaults, ItsNumberMayComeAgainAsASumWhileItWeighs) {
   RingOptions options;
   options.ranks_per_node = {2, 1};
@@ -157,7 +159,7 @@ TEST(DataJobAdasumFaults, ItsNumberMayComeAgainAsASumWhileItWeighs) {
                                       Seq{1});
   testing::OperationFixture sum({.sizes = {1000}}, options.ranks_per_node, Seq{1});
   Ring ring(options);
-  ring.settle();  // the channels are open
+  ring.settle();  // opens the channels
   const auto launch = [&](testing::OperationFixture& work, int node, uint32_t generation) {
     auto operation = work.operation(NodeIndex{node});
     operation->generation = generation;

@@ -1,5 +1,6 @@
-// What an operation of a job on one node needs is allocated when it begins: its pass allocates
-// nothing. Between nodes every wake-up of a channel is a handler of Asio's, which may be allocated.
+// Tests that an operation of a job on one node allocates what it needs when it begins: its pass
+// allocates nothing. Between nodes every wake-up of a channel is a handler of Asio's, which may be
+// allocated.
 #include <gtest/gtest.h>
 
 #include "tests/engine/ring.h"
@@ -15,7 +16,7 @@ using testing_support::allocations_of_this_thread;
 
 constexpr int64_t kStretchElements = 32 << 10;
 
-// For one operation of so many stretches, once others have been.
+// Returns the allocations of one operation of so many stretches, after others have run.
 uint64_t allocations_of(std::vector<int> ranks_per_node, int64_t stretches) {
   RingOptions options;
   options.ranks_per_node = std::move(ranks_per_node);
@@ -36,7 +37,7 @@ uint64_t allocations_of(std::vector<int> ranks_per_node, int64_t stretches) {
 TEST(DataJobAllocation, APassOverMemoryAllocatesNoMoreForManyStretchesThanForFew) {
   const uint64_t few = allocations_of({2}, 2);
   EXPECT_GT(few, 0u) << "nothing is counted";
-  // The loop's queue of handlers now and then takes another block.
+  // The loop's queue of handlers takes another block now and then.
   EXPECT_LE(allocations_of({2}, 32), few + 8);
 }
 

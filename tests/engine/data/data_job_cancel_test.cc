@@ -1,6 +1,6 @@
-// L3 and L7 on the data plane: operations of a plan that some nodes have launched are cancelled,
-// their numbers come again in a new generation, and frames of the old one are on the way. Every
-// interleaving is drawn from a seed.
+// Tests L3 and L7 on the data plane: operations of a plan that some nodes have launched are
+// cancelled, their numbers come again in a new generation, and frames of the old one are on the
+// way. Every interleaving is drawn from a seed.
 
 #include <random>
 #include <set>
@@ -26,7 +26,7 @@ class Cancelling {
     nodes_.resize(options_.ranks_per_node.size());
   }
 
-  // Operations that every node launches.
+  // Adds operations that every node launches.
   void whole_round() {
     for (int i = draw(1, 4); i > 0; --i) {
       OperationFixture* work = plan(next_++, false);
@@ -35,8 +35,8 @@ class Cancelling {
     }
   }
 
-  // Operations of a plan; each node launches the first `m` at least, one no more. Then the lock is
-  // undone.
+  // Adds operations of a plan. Each node launches at least the first `m`, and no node launches more
+  // than one further; then the lock is undone.
   void cancelled_round() {
     ++generation_;
     const int count = draw(1, 4);
@@ -64,7 +64,7 @@ class Cancelling {
   }
 
   void run() {
-    // Turns of nothing at all are possible, but not so many.
+    // Turns in which nothing happens are possible, but not this many in a row.
     for (int idle = 0; !is_over() && idle < 10'000; ++idle) {
       for (int i = draw(0, 3); i > 0; --i) act(static_cast<size_t>(draw(0, ring_->size() - 1)));
       for (int i = draw(0, 8); i > 0; --i) {
@@ -87,7 +87,7 @@ class Cancelling {
 
  private:
   struct Action {
-    OperationFixture* work;  // launch it; null: cancel
+    OperationFixture* work;  // the operation to launch; null: a cancel
     core::Cancel cancel;
     uint32_t generation;
     bool locked;
@@ -128,7 +128,7 @@ class Cancelling {
     }
   }
 
-  // The node's next launch, if core's window lets it, or its cancel.
+  // Makes the node's next launch, if core's window lets it, or its cancel.
   void act(size_t index) {
     note_done(index);
     if (elsewhere_.waiting() > 0 && draw(0, 2) == 0) elsewhere_.add(0);
@@ -168,8 +168,8 @@ class Cancelling {
   std::mt19937_64 random_;
   RingOptions options_;
   std::vector<std::unique_ptr<OperationFixture>>
-      works_;               // outlive the ring: it may still read them
-  FakeGpuAdder elsewhere_;  // likewise
+      works_;               // outlive the ring, which may still read them
+  FakeGpuAdder elsewhere_;  // outlives the ring, too
   std::unique_ptr<Ring> ring_;
   std::vector<Node> nodes_;
   std::vector<OperationFixture*> wanted_;
@@ -196,8 +196,8 @@ TEST(DataJobCancel, CancelledOperationsWriteNothingAndTheirNumbersComeAgain) {
   }
 }
 
-// The slots that a cancelled operation's frames lie in are given back: else the lane, which this
-// many cancels come round to again and again, stands still.
+// The slots with a cancelled operation's frames are given back. Otherwise the lane, which this many
+// cancels use again and again, would stand still.
 TEST(DataJobCancel, NoCreditLeaks) {
   Cancelling story(4711);
   const uint64_t rounds = testing_support::scaled(200, 80);
@@ -206,7 +206,7 @@ TEST(DataJobCancel, NoCreditLeaks) {
   story.run();
 }
 
-// An application that has not launched its part is waited for without a deadline.
+// A node waits without a deadline for an application that has not launched its part.
 TEST(DataJobCancel, AnOperationOfAPlanWaitsForTheOthersApplications) {
   RingOptions options;
   options.timeout_ms = 100;

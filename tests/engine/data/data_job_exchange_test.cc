@@ -1,4 +1,4 @@
-// All-reduces over the mesh: every algorithm on real data, and a peer that breaks the rules.
+// Tests all-reduces over the mesh: every algorithm on real data, and a peer that breaks the rules.
 
 #include <array>
 #include <cstring>
@@ -46,7 +46,8 @@ TEST_P(DataJobExchange, AllDtypesAndOpsAtOddSizes) {
     Ring ring(options(nodes));
     for (int dtype = 0; dtype < kDTypeCount; ++dtype) {
       for (int op = 0; op < kElementwiseOpCount; ++op) {
-        // Less than a block for each node, and many more pieces than the window has.
+        // The sizes are from less than a block for each node to many more pieces than the window
+        // has.
         for (const int64_t size : {0, 1, 3, 1023, 21'001}) {
           OperationSpec spec;
           spec.dtype = static_cast<DType>(dtype);
@@ -123,7 +124,7 @@ TEST_P(DataJobExchange, ANodeMayGoAtAnyMoment) {
     for (int i = 0; i < turns; ++i) ring.poll();
     ring.node(1).job.reset();
     for (int i = 0; i < 500; ++i) ring.poll();
-    if (turns < 40) continue;  // the channels may not be open: their deadline is long
+    if (turns < 40) continue;  // the channels may not be open, and their deadline is long
     EXPECT_FALSE(ring.node(0).lost.empty()) << "after " << turns << " turns";
   }
 }
@@ -165,7 +166,7 @@ TEST(DataJobAlgorithms, WhatIsTheQuickestIsMeasuredBeforeTheFirstOperation) {
   }
 }
 
-// It would have been sent on over a channel that is not open.
+// The table would have been sent on over a channel that is not open.
 TEST(DataJobAlgorithms, ATableThatComesBeforeItCanBePassedOnIsRefused) {
   boost::asio::io_context io{1};
   const auto network = transport::make_mem_network();
@@ -205,7 +206,7 @@ TEST(DataJobAlgorithms, ATableThatComesBeforeItCanBePassedOnIsRefused) {
   header.job = connect.id.job;
   header.epoch = 1;
   header.payload_bytes = 16;
-  const int64_t everything = INT64_MAX;  // and the ring, which is 0
+  const int64_t everything = INT64_MAX;  // up to all sizes; the ring is 0
   std::memcpy(memory.data(), &everything, sizeof(everything));
   const transport::SendBuffer buffer{memory.data(), memory.size(), region};
   to_job->write(header, {&buffer, 1}, 0);
@@ -214,7 +215,7 @@ TEST(DataJobAlgorithms, ATableThatComesBeforeItCanBePassedOnIsRefused) {
       << lost[0].message();
 }
 
-// The test is node 1 of two, and says what it likes.
+// The test is node 1 of two, and sends what it likes.
 class DataJobWithMeshPeer : public ::testing::Test {
  protected:
   static constexpr uint64_t kChunkBytes = 4096;
@@ -293,11 +294,11 @@ class DataJobWithMeshPeer : public ::testing::Test {
     peer_transport_->connect(connect, [&to](auto channel) { to = std::move(channel).value(); });
   }
 
-  // Of four floats, in operation 1's lane.
+  // Returns a message of four floats, in operation 1's lane.
   transport::FrameHeader message() const {
     transport::FrameHeader header;
     header.kind = FrameKind::kReduce;
-    header.slot = 4 * core::kMaxMessages;  // lane 1; there are four pieces to a lane
+    header.slot = 4 * core::kMaxMessages;  // in lane 1; there are four pieces to a lane
     header.job = Fnv1a().add(JobId("ring")).value();
     header.epoch = 1;
     header.seq = 1;
@@ -416,7 +417,7 @@ TEST_F(DataJobWithMeshPeer, AFrameOfTheRingForWhatIsExchanged) {
   EXPECT_NE(lost_[0].second.message().find("a way that it does not go"), std::string::npos);
 }
 
-// A table of the start is news when it was measured here, or not at all.
+// A probe or a table is refused once the table is known.
 TEST_F(DataJobWithMeshPeer, ATableThatNobodyWaitsFor) {
   for (const FrameKind kind : {FrameKind::kProbe, FrameKind::kTable}) {
     restart();

@@ -1,5 +1,5 @@
-// A DataJob whose neighbour dies, stands still or breaks the rules: the channel is lost with a
-// reason, and nothing crashes.
+// Tests a DataJob whose neighbour dies, stands still or breaks the rules: the channel is lost with
+// a reason, and nothing crashes.
 #include <cstring>
 #include <tuple>
 
@@ -18,7 +18,7 @@ using testing::RingOptions;
 using testing::sum_of;
 using transport::FrameKind;
 
-// Eight floats on two nodes: chunk 0 (this node's shard) and chunk 1, of four floats each.
+// Eight floats on two nodes make chunk 0 (this node's shard) and chunk 1, of four floats each.
 TEST_F(DataJobWithPeer, ThePeersFramesAreUnderstood) {
   const OperationFixture work(sum_of({8}), {1, 1}, Seq{1});
   launch(work);
@@ -29,7 +29,7 @@ TEST_F(DataJobWithPeer, ThePeersFramesAreUnderstood) {
   EXPECT_EQ(from_events_.frames[0].plan_hash, 7u);
   EXPECT_EQ(from_events_.frames[0].payload_bytes, 16u);
   EXPECT_EQ(from_events_.frames[0].stable_seq, 0u);
-  for (int i = 0; i < 4; ++i) {  // rank 1's elements 4 to 7
+  for (int i = 0; i < 4; ++i) {  // are rank 1's elements 4 to 7
     testing::put_number(DType::kFloat32, i % 2 ? 1 : 2, memory_.data() + i * 4);
   }
   send({.kind = FrameKind::kReduce, .chunk = 1, .slot = 2});
@@ -169,7 +169,7 @@ TEST_F(DataJobWithPeer, TheSamePartialSumTwiceIsNotAddedTwice) {
   EXPECT_EQ(reason(), "it sent a frame of operation 1 with chunk 1 again");
 }
 
-// On three nodes, node 0 adds to shard 2 and passes it on.
+// Node 0 of three adds to shard 2 and passes it on.
 TEST_F(DataJobWithPeer, APartialSumToPassOnTwice) {
   open(3);
   const OperationFixture work(sum_of({12}), {1, 1, 1}, Seq{1});
@@ -203,7 +203,7 @@ TEST_F(DataJobWithPeer, AnotherPlanIsAMismatchThatNamesTheNode) {
   EXPECT_TRUE(lost_.empty());
 }
 
-// L9: the neighbour has taken another alternative. Its frames wait until the operation is
+// Rule L9: the neighbour has taken another alternative. Its frames wait until the operation is
 // cancelled.
 TEST_F(DataJobWithPeer, AnotherWayOfAPlanIsToldOnceAndCancelled) {
   const auto run = [&](const OperationFixture& work, uint32_t generation, bool locked) {
@@ -222,7 +222,7 @@ TEST_F(DataJobWithPeer, AnotherWayOfAPlanIsToldOnceAndCancelled) {
   EXPECT_TRUE(failed_.empty() && lost_.empty() && done_.empty());
   job_->cancel({Seq{1}, 2});
   poll();
-  // Both slots were given back: the operation that comes again uses them.
+  // Both slots were given back, and the operation that comes again uses them.
   const OperationFixture again(sum_of({8}), {1, 1}, Seq{1});
   run(again, 2, false);
   send({.chunk = 1, .slot = 2, .generation = 2});
@@ -247,7 +247,7 @@ TEST_F(DataJobWithPeer, WhatCameEarlyIsCheckedLikeTheRest) {
   EXPECT_EQ(reason(), "it sent a frame of operation 1 with chunk 77");
 }
 
-// No more than one for each slot can wait: the slots are the bound.
+// No more than one frame for each slot can wait, so the number of slots is the bound.
 TEST_F(DataJobWithPeer, FramesOfOperationsThatNeverComeFillTheSlotsAndNoMore) {
   for (uint32_t slot = 0; slot < geometry_.slots(); ++slot) {
     send({.seq = 1000 + slot, .slot = slot});
@@ -278,7 +278,7 @@ TEST_F(DataJobWithPeer, APeerThatVanishesIsNamed) {
   EXPECT_TRUE(done_.empty());
 }
 
-// The channel to the next node dies: it is the next one that is lost.
+// The channel to the next node dies, and the next node is reported as lost.
 TEST_F(DataJobWithPeer, TheNextNodeIsBlamedForItsOwnChannel) {
   open(3);
   const OperationFixture work(sum_of({12}), {1, 1, 1}, Seq{1});
@@ -366,7 +366,7 @@ TEST(DataJobFaults, OtherChunksOnTheNeighbour) {
   jobs.clear();
 }
 
-// Whatever the moment at which one node goes: the others lose a channel to it, and nothing breaks.
+// One node goes at any moment; the others lose a channel to it, and nothing breaks.
 TEST(DataJobFaults, ANodeMayGoAtAnyMoment) {
   for (int turns = 0; turns < 200; turns += 3) {
     RingOptions options;
@@ -380,7 +380,7 @@ TEST(DataJobFaults, ANodeMayGoAtAnyMoment) {
     for (int i = 0; i < turns; ++i) ring.poll();
     if (ring.node(1).done.size() == 3) break;
     ring.node(1).job.reset();
-    if (turns < 20) continue;  // the channels may not be open: their deadline is long
+    if (turns < 20) continue;  // the channels may not be open, and their deadline is long
     ASSERT_TRUE(ring.run_until([&] {
       return !ring.node(0).lost.empty() && !ring.node(2).lost.empty();
     })) << "after "

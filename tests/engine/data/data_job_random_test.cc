@@ -1,4 +1,5 @@
-// Random sequences of operations, launched and delivered in random turns: one seed, one run.
+// Tests random sequences of operations, launched and delivered in random turns. A seed determines a
+// run.
 #include <random>
 
 #include <gtest/gtest.h>
@@ -43,7 +44,7 @@ WireDType random_wire(Random& random, const OperationSpec& spec) {
   return static_cast<WireDType>(random.below(kWireDTypeCount));
 }
 
-// Where one rank, or each, has a part to itself.
+// Returns an operation in which one rank, or each, has a part to itself.
 OperationSpec random_parts(Random& random, int ranks) {
   constexpr CollectiveKind kKinds[] = {CollectiveKind::kAllgather,     CollectiveKind::kReduce,
                                        CollectiveKind::kReduceScatter, CollectiveKind::kAlltoall,
@@ -118,7 +119,7 @@ std::string run_seed(uint32_t seed) {
   for (int i = 1 + random.below(16); i > 0; --i) {
     ring.add(random_work(random, ranks, options.policy == core::DeathPolicy::kFail));
   }
-  // A slow node now and then: it launches when the others cannot go on without it.
+  // One node is slow now and then: it launches when the others cannot go on without it.
   const int slow = random.one_in(2) ? random.below(ring.size()) : -1;
   while (!ring.all_done()) {
     bool moved = false;
@@ -133,7 +134,7 @@ std::string run_seed(uint32_t seed) {
     if (!moved && !ring.poll()) return ring.all_done() ? ring.check() : "it stands still";
   }
   ring.settle();
-  // R2: when traffic has stopped everything becomes stable.
+  // Rule R2: when traffic has stopped everything becomes stable.
   if (std::string wrong = check_holds(ring, 0); !wrong.empty()) return wrong;
   return ring.check();
 }

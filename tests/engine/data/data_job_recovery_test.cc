@@ -1,5 +1,5 @@
-// What a recovery needs from the data plane (rules R1 to R4): nodes die at every turn of the loop,
-// and those that go on complete or repeat what was under way, as core's decision says.
+// Tests what a recovery needs from the data plane (rules R1 to R4): nodes die at every turn of the
+// loop, and the others complete or repeat what was under way, as core's decision says.
 #include <gtest/gtest.h>
 
 #include "tests/engine/recovery_cluster.h"
@@ -42,7 +42,8 @@ struct Tally {
   int fetched = 0;
 };
 
-// One run after another, with a death one turn later each time, until a run is over before it.
+// Makes one run after another, with a death one turn later each time, until a run is over before
+// the death.
 void die_at_every_turn(int nodes, int victim, uint64_t staging_bytes, Tally& tally) {
   for (int death = 0;; ++death) {
     SurvivorOptions options = a_job(nodes, static_cast<uint32_t>(victim + 1));
@@ -85,7 +86,7 @@ TEST_P(DataJobRecoveryOf, SurvivorsOfADeathAtAnyTurnHaveTheSameBits) {
 
 INSTANTIATE_TEST_SUITE_P(Nodes, DataJobRecoveryOf, ::testing::Values(2, 3, 4));
 
-// Room for one operation at a time: launches wait, and go on waiting in the next epoch.
+// There is room for one operation at a time: launches wait, and go on waiting in the next epoch.
 TEST(DataJobRecovery, WithLittleRoom) {
   Tally tally;
   die_at_every_turn(3, 1, 16u << 10, tally);

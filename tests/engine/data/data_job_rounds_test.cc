@@ -1,4 +1,4 @@
-// Operations whose inputs come round by round, while others of them are on the network. Every
+// Tests operations whose inputs come round by round, while other rounds are on the network. Every
 // interleaving is drawn from a seed.
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace rueda::engine::testing {
 namespace {
 
-// One operation's rounds on one node. What has not come is rubbish.
+// Holds one operation's rounds on one node. Values that have not come are rubbish.
 class Arrivals {
  public:
   Arrivals(OperationFixture& work, int node, std::vector<int64_t> ends, bool gives)
@@ -56,7 +56,7 @@ class Arrivals {
       finals_.insert(finals_.end(), values.begin(), values.end());
     }
   }
-  // What was there when a round was told to be done stays.
+  // Returns whether the values that were there when a round was reported as done have stayed.
   bool was_final() { return std::ranges::equal(finals_, row().first(finals_.size())); }
   int done() const { return done_; }
 
@@ -113,7 +113,7 @@ class Rounds {
       }
     }
   }
-  // Rounds that were done before their operations.
+  // Returns the number of rounds that were done before their operations.
   int told() const { return told_; }
   size_t added_elsewhere() const { return elsewhere_.added(); }
 
@@ -145,8 +145,8 @@ class Rounds {
 
   Arrivals& at(uint64_t seq, int node) { return *arrivals_[seq - 1][static_cast<size_t>(node)]; }
 
-  // The node launches its next operation, or a round of some operation comes: before its launch,
-  // too.
+  // Makes the node launch its next operation, or a round of some operation come, possibly before
+  // the launch.
   void act(int node) {
     if (elsewhere_.waiting() > 0 && draw(0, 1) == 0) {
       return elsewhere_.add(
@@ -157,7 +157,7 @@ class Rounds {
     if (launched < works_.size() && has_room(node) && draw(0, 3) == 0) {
       Arrivals& arrivals = at(++launched, node);
       std::unique_ptr<Operation> operation = arrivals.operation(ring_->size());
-      // Nodes need not do alike.
+      // Nodes need not behave alike.
       if (options_.shares_staging && draw(0, 2) > 0) {
         elsewhere_.take_over(*operation, arrivals.operation(ring_->size()));
       }
@@ -170,10 +170,10 @@ class Rounds {
     job.rounds_came(Seq{seq});
   }
 
-  // Core's window: a lane is one operation's.
+  // Checks core's window: a lane belongs to one operation.
   bool has_room(int node) {
     const std::vector<Seq>& done = ring_->node(node).done;
-    uint64_t oldest = 1;  // that is not done
+    uint64_t oldest = 1;  // the oldest operation that is not done
     while (std::ranges::count(done, Seq{oldest}) > 0) ++oldest;
     return launched_[static_cast<size_t>(node)] + 1 - oldest < static_cast<size_t>(options_.lanes);
   }
@@ -191,7 +191,7 @@ class Rounds {
   std::unique_ptr<Ring> ring_;
   std::vector<std::unique_ptr<OperationFixture>> works_;
   std::vector<std::vector<std::unique_ptr<Arrivals>>> arrivals_;  // by operation, then node
-  std::vector<size_t> launched_;                                  // by node
+  std::vector<size_t> launched_;                                  // number by node
   int told_ = 0;
 };
 
@@ -240,7 +240,7 @@ TEST(DataJobRounds, SlotsOfFramesThatWaitAreFreeAfterACancel) {
   const core::Cancel cancel{.first = Seq{1}, .generation = 2};
   OperationFixture cancelled(spec, options.ranks_per_node, Seq{1});
   std::vector<std::unique_ptr<Arrivals>> before;
-  for (int node = 0; node < 2; ++node) {  // the third one has not launched it
+  for (int node = 0; node < 2; ++node) {  // the third node has not launched it
     before.push_back(std::make_unique<Arrivals>(cancelled, node, ends, true));
     auto operation = before.back()->operation(3);
     operation->locked = true;

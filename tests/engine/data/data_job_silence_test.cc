@@ -1,5 +1,5 @@
-// A DataJob whose neighbour stands still, or goes before it has sent everything: who is named, and
-// what may take any time.
+// Tests a DataJob whose neighbour stands still, or goes before it has sent everything: which node
+// is named, and what may take any time.
 #include <gtest/gtest.h>
 
 #include "tests/engine/data/data_job_with_peer.h"
@@ -39,7 +39,7 @@ TEST_F(DataJobSilence, APeerThatSendsNothingStandsStill) {
   EXPECT_TRUE(missed_[0]) << "nobody watches it any more";
 }
 
-// A channel that closes while a node that is gone for good is waited for.
+// A channel closes while a node that is gone for good is waited for.
 TEST_F(DataJobSilence, APeerThatClosesBeforeItHasSentEverythingIsMissed) {
   const OperationFixture work(sum_of({8}), {1, 1}, Seq{1});
   launch(work);
@@ -90,8 +90,8 @@ TEST(DataJobSilent, ANodeThatNeverCameIsNotMissedUntilThereIsSomethingToDo) {
   EXPECT_EQ(missed, (std::vector<bool>{false, true}));
 }
 
-// As long as a member may not have launched it, a locked operation waits for an application,
-// without a deadline. Whose channel has closed launches nothing.
+// As long as a member may not have launched a locked operation, the operation waits for an
+// application, without a deadline. A node whose channel has closed launches nothing.
 TEST_F(DataJobSilence, ALockedOperationIsNotWaitedForWhenThePeerHasGone) {
   open(2, 50);
   const OperationFixture work(sum_of({8}), {1, 1}, Seq{1});
@@ -104,7 +104,8 @@ TEST_F(DataJobSilence, ALockedOperationIsNotWaitedForWhenThePeerHasGone) {
   EXPECT_EQ(missed_, (std::vector<bool>{false, true}));
 }
 
-// L7: what a cancel leaves, every node has launched. So nothing but the neighbour can hold it up.
+// Rule L7: every node has launched the operations that a cancel leaves. So nothing but the
+// neighbour can hold them up.
 TEST_F(DataJobSilence, WhatACancelLeavesHasADeadline) {
   open(2, 50);
   const OperationFixture work(sum_of({8}), {1, 1}, Seq{1});

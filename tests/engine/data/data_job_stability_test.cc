@@ -1,5 +1,5 @@
-// Policy `shrink` while nobody dies: what is held until it is stable (R1), how nodes learn that it
-// is, and how launching waits for it (R2).
+// Tests policy `shrink` while nobody dies: what is held until it is stable (R1), how nodes learn
+// that it is, and how launching waits for it (R2).
 #include <gtest/gtest.h>
 
 #include "tests/engine/ring.h"
@@ -66,13 +66,13 @@ TEST(DataJobStability, InPlaceBuffersAreWrittenOnceAllOfTheValuesAreThere) {
   }
 }
 
-// The outputs are written in turns. What happens to the operation between them begins no second row
-// of turns, which would outlive it.
+// The outputs are written in turns. Events of the operation between them begin no second row of
+// turns, which would outlive the operation.
 TEST(DataJobStability, WhatIsHandedBackInTurnsIsHandedBackOnce) {
   RingOptions options = shrinking(2);
   options.chunk_bytes = 256 << 10;
   Ring ring(options);
-  const Seq seq = ring.add(sum_of(6 << 20, true)).seq();  // three turns
+  const Seq seq = ring.add(sum_of(6 << 20, true)).seq();  // takes three turns
   for (int i = 0; i < 2; ++i) ring.launch_next(i);
   while (ring.poll()) {
     for (int i = 0; i < 2; ++i) ring.node(i).job->rounds_came(seq);
@@ -81,7 +81,7 @@ TEST(DataJobStability, WhatIsHandedBackInTurnsIsHandedBackOnce) {
   for (int i = 0; i < 2; ++i) EXPECT_EQ(ring.node(i).done, std::vector<Seq>{seq});
 }
 
-// A node that is done keeps F while another lacks a chunk: that one may need it.
+// A node that is done keeps F while another node lacks a chunk, which it may need.
 TEST(DataJobStability, WhoIsDoneHoldsTheValuesUntilAllAre) {
   Ring ring(shrinking(3));
   ring.add(sum_of(20'000));
@@ -105,7 +105,8 @@ TEST(DataJobStability, TrafficSaysWhatIsStable) {
   Ring ring(options);
   constexpr int kOperations = 20;
   for (int i = 0; i < kOperations; ++i) ring.add(sum_of(3000));
-  // Node 0 never stops, so it acknowledges nothing by itself; no node ever holds more than a few.
+  // Node 0 never stops, so it acknowledges nothing by itself; no node ever holds more than a few
+  // operations.
   int64_t most = 0;
   ASSERT_TRUE(ring.run_until([&] {
     for (int i = 0; i < 3; ++i) {
@@ -120,9 +121,9 @@ TEST(DataJobStability, TrafficSaysWhatIsStable) {
 
 TEST(DataJobStability, LaunchingWaitsBeyondTheBound) {
   RingOptions options = shrinking(2);
-  options.staging_bytes = 64 << 10;  // three quarters for what can be locked
+  options.staging_bytes = 64 << 10;  // three quarters are for what can be locked
   Ring ring(options);
-  for (int i = 0; i < 3; ++i) ring.add(sum_of(6000));  // of 24,000 bytes: two have room
+  for (int i = 0; i < 3; ++i) ring.add(sum_of(6000));  // have 24,000 bytes each: two have room
   for (int i = 0; i < 3; ++i) ring.launch_next(0);
   ring.settle();
   EXPECT_EQ(held(ring, 0), 2 * 24'000);
@@ -133,7 +134,7 @@ TEST(DataJobStability, LaunchingWaitsBeyondTheBound) {
   EXPECT_EQ(held(ring, 0), 0);
 }
 
-// What is larger than the bound goes when nothing else is held, and alone.
+// An operation that is larger than the bound goes when nothing else is held, and alone.
 TEST(DataJobStability, AnOperationLargerThanTheBoundGoesAlone) {
   RingOptions options = shrinking(3);
   options.staging_bytes = 16 << 10;
@@ -156,7 +157,7 @@ TEST(DataJobStability, WhatIsKnownFromElsewhereFreesToo) {
   Ring ring(shrinking(2));
   ring.add(sum_of(100));
   for (int i = 0; i < 2; ++i) ring.launch_next(i);
-  // Stop behind the first completion: no acknowledgement has gone round.
+  // The loop stops right after the first completion, when no acknowledgement has gone round.
   int first = 0;
   ASSERT_TRUE(ring.run_until([&] {
     first = ring.node(0).done.empty() ? 1 : 0;
@@ -167,7 +168,7 @@ TEST(DataJobStability, WhatIsKnownFromElsewhereFreesToo) {
   EXPECT_EQ(held(ring, first), 0) << "no further than what is complete here";
 }
 
-// One acknowledgement, twice round the ring, however many operations there were.
+// One acknowledgement goes twice round the ring, however many operations there were.
 TEST(DataJobStability, TheTrailingAcknowledgementIsOneFrameAHop) {
   constexpr double kHeader = 64;
   const auto sent = [](core::DeathPolicy policy) {

@@ -1,4 +1,4 @@
-// Rings of real data loops, each a thread, over loopback TCP.
+// Tests rings of real data loops, each a thread, over loopback TCP.
 #include <future>
 #include <tuple>
 
@@ -30,7 +30,7 @@ TEST_P(DataJobStreams, ManyOperationsInEveryLane) {
     }
     works.push_back(std::make_unique<OperationFixture>(spec, ring.shape(), Seq{seq}));
   }
-  // As core does: four at a time.
+  // The loops get four operations at a time, as core gives them.
   for (size_t i = 0; i < works.size(); ++i) {
     if (i >= 4 && i % 4 == 0) {
       ASSERT_EQ(ring.wait_for(i), "");
@@ -56,7 +56,8 @@ TEST_P(DataJobStreams, AnEpochMayEndInMidOperation) {
   }
 }
 
-// Its machine takes what fits into its buffers, and nothing more: so a broken path looks, too.
+// The peer's machine takes what fits into its buffers, and nothing more. A broken path looks like
+// that, too.
 TEST(DataJobTcp, WhatIsNotAcknowledgedNamesThePairAndTheDirection) {
   boost::asio::io_context io{1};
   boost::asio::io_context peer_io{1};
@@ -98,7 +99,7 @@ TEST(DataJobTcp, WhatIsNotAcknowledgedNamesThePairAndTheDirection) {
   const TicksMs give_up = steady_now_ms() + 60'000;
   while (!is_done && steady_now_ms() < give_up) poll_both();
   ASSERT_TRUE(is_done);
-  // From here on the peer's loop stands still.
+  // The peer's loop stands still from here on.
   spec.sizes = {8 << 20};
   const OperationFixture second(spec, {1, 1}, Seq{2});
   jobs[0]->run(second.operation(NodeIndex{0}));

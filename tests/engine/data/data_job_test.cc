@@ -1,4 +1,4 @@
-// Whole rings: that every rank has the right values, and that they are the same bits everywhere.
+// Tests whole rings: every rank has the right values, and they are the same bits everywhere.
 #include "daemon/engine/data/data_job.h"
 
 #include <boost/asio/post.hpp>
@@ -39,7 +39,7 @@ OperationSpec barrier() {
   return spec;
 }
 
-// One node; even and uneven numbers of ranks on a node.
+// The shapes have one node or more, and even and odd numbers of ranks on a node.
 const std::vector<std::vector<int>> kShapes{
     {1}, {4}, {1, 1}, {3, 2}, {1, 2, 1}, {2, 2, 2, 2}, {1, 1, 2, 1, 1}, {1, 1, 1, 1, 1, 1, 1, 1}};
 
@@ -130,7 +130,7 @@ TEST_P(DataJobShapes, TheSizeOfAChunkDoesNotChangeABit) {
   for (const Bytes& result : results) EXPECT_EQ(result, results.front());
 }
 
-// One operation after the other in the same slots, each tuned otherwise.
+// The operations run one after the other in the same slots, each with another setting.
 TEST_P(DataJobShapes, OperationsAreCutAsTheyAreTuned) {
   RingOptions with = options();
   with.widest_chunk_bytes = 64 << 10;
@@ -173,7 +173,8 @@ TEST(DataJob, OperationsOfOneLaneFollowEachOther) {
   }
 }
 
-// L12: which of the operations under way is done first. All of them are, whatever is said.
+// Rule L12: priority decides which of the operations under way is done first. All of them are done,
+// whatever the priorities.
 TEST(DataJob, WhatIsMoreUrgentIsDoneFirst) {
   for (const bool in_order : {true, false}) {
     RingOptions options;
@@ -209,7 +210,7 @@ TEST(DataJob, FramesThatComeEarlyWaitInTheirSlots) {
   EXPECT_EQ(ring.check(), "");
 }
 
-// A root has done its part of a broadcast when it has read its values: it may run far ahead.
+// A root has done its part of a broadcast when it has read its values, so it may run far ahead.
 TEST(DataJob, ARootMayBeManyBroadcastsAhead) {
   RingOptions options;
   options.ranks_per_node = {1, 1, 1};
@@ -268,8 +269,8 @@ TEST(DataJob, QuietAtOnceWhenNothingIsUnderWay) {
   EXPECT_EQ(calls, 1);
 }
 
-// The root is done with a broadcast long before its neighbour has the values; quiet means that it
-// has taken them.
+// The root is done with a broadcast long before its neighbour has the values. Quiet means that the
+// neighbour has taken them.
 TEST(DataJob, QuietMeansThatTheNeighbourHasTakenEverything) {
   Ring ring(RingOptions{});
   ring.add(broadcast(DType::kFloat32, Rank{0}, {1000}));
@@ -300,7 +301,8 @@ TEST(DataJob, QuietHandlersAreCalledWhenTheJobGoes) {
   EXPECT_EQ(calls, 1);
 }
 
-// The neighbour takes it when its turn has come: a goodbye waits for that, and not for a time.
+// The neighbour takes the values when its turn has come. A goodbye waits for that, and not for a
+// time.
 TEST(DataJob, ASlowNeighbourIsWaitedForUntilItHasTakenEverything) {
   RingOptions options;
   options.timeout_ms = 20;
@@ -355,7 +357,8 @@ TEST(DataJob, CountsTheTrafficOfEachNeighbour) {
   ASSERT_TRUE(ring.run_all());
   ring.settle();
   for (int i = 0; i < 3; ++i) ring.node(i).job.reset();
-  // Each node sends 2 (n - 1) / n of the bytes, and headers; here everybody shares one registry.
+  // Each node sends 2 (n - 1) / n of the bytes, and headers; in this test all nodes share one
+  // registry.
   for (const char* peer : {"n0", "n1", "n2"}) {
     const auto series = ring.metrics().peer(peer, "mem");
     const observe::PeerMetrics& traffic = *series;

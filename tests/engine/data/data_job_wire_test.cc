@@ -1,4 +1,4 @@
-// Values that are rounded where they cross the network: what comes out, that it is the same on
+// Tests values that are rounded where they cross the network: the result, that it is the same on
 // every rank, and how far it is from the exact result.
 #include <bit>
 #include <cmath>
@@ -94,7 +94,7 @@ TEST_P(DataJobWire, ReduceAndReduceScatterToo) {
   EXPECT_EQ(ring.check(), "");
 }
 
-// Half the bytes, and half the memory for final values.
+// The bytes are half as many, and so is the memory for final values.
 TEST_P(DataJobWire, ElementsTravelInTwoBytes) {
   if (is_one_node()) GTEST_SKIP() << "nothing travels";
   double sent[2] = {};
@@ -117,7 +117,7 @@ TEST_P(DataJobWire, ElementsTravelInTwoBytes) {
   EXPECT_EQ(sent[1] - headers, 2 * (n - 1) * 64'000 * 2);
 }
 
-// Where an element is in the tensor, in which chunk it travels, and when, changes nothing.
+// An element's place in the tensor, its chunk and the time of its travel change nothing.
 TEST_P(DataJobWire, TheSizeOfAChunkDoesNotChangeABitNorDoesASecondRun) {
   for (const WireDType wire : kWires) {
     std::vector<Bytes> results;
@@ -143,7 +143,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, DataJobWire, ::testing::ValuesIn(kWireShapes),
                            return name;
                          });
 
-// On one node it is the result of a job that asks for no wire dtype, bit for bit.
+// On one node the result is that of a job that asks for no wire dtype, bit for bit.
 TEST(DataJobWireOnOneNode, NothingIsRounded) {
   Ring ring(nodes({3}));
   for (const WireDType wire : {WireDType::kSame, WireDType::kFloat16, WireDType::kBFloat16}) {
@@ -157,7 +157,7 @@ TEST(DataJobWireOnOneNode, NothingIsRounded) {
   EXPECT_EQ(ring.work(2).output(Rank{0}), ring.work(0).output(Rank{0}));
 }
 
-// What the contributions of the only ranks of n nodes become in the first element.
+// Returns what the contributions of the only ranks of n nodes become in the first element.
 float one_element(WireDType wire, ReduceOp op, const std::vector<float>& values) {
   Ring ring(nodes(std::vector<int>(values.size(), 1)));
   OperationSpec spec = rounded(wire, op, {5});
@@ -190,7 +190,8 @@ TEST(DataJobWireRange, NanAndInfinityComeThrough) {
   }
 }
 
-// float16 ends at 65504, also for what is only on its way; bfloat16 goes as far as float32.
+// float16 ends at 65504, also for values that are only on their way; bfloat16 goes as far as
+// float32.
 TEST(DataJobWireRange, WhatFloat16CannotHoldBecomesInfinite) {
   const float infinity = std::numeric_limits<float>::infinity();
   EXPECT_EQ(one_element(WireDType::kFloat16, ReduceOp::kSum, {65'504, 15}), 65'504);
@@ -200,7 +201,7 @@ TEST(DataJobWireRange, WhatFloat16CannotHoldBecomesInfinite) {
   EXPECT_EQ(one_element(WireDType::kBFloat16, ReduceOp::kSum, {0x1p120F, 0x1p120F, 0}), 0x1p121F);
 }
 
-// Two values of which one is lost in the other: each is rounded, not only their sum.
+// Each of two values is rounded, and not only their sum, in which one of them is lost.
 TEST(DataJobWireRange, ExtremaAreRoundedAsTheirValuesAre) {
   EXPECT_EQ(one_element(WireDType::kBFloat16, ReduceOp::kMax, {1.0F, 257.0F, 3.0F}), 256.0F);
   EXPECT_EQ(one_element(WireDType::kFloat16, ReduceOp::kMin, {5000.0F, 4099.0F}), 4100.0F);
@@ -213,24 +214,25 @@ constexpr core::AlgorithmChoice kWays[] = {
     core::AlgorithmChoice::kHalvingDoubling, core::AlgorithmChoice::kDirect,
     core::AlgorithmChoice::kCentral};
 
-// How often a node's values are rounded on their way into a result, at most.
+// Returns how often a node's values are rounded on their way into a result, at most.
 int roundings(core::AlgorithmChoice way, int n) {
   const auto whole = static_cast<unsigned>(n);
   switch (way) {
     case core::AlgorithmChoice::kRing: return n;
     case core::AlgorithmChoice::kDirect:
     case core::AlgorithmChoice::kCentral: return 2;
-    // Before each step and at the end; and of who is beyond a power of two, once more.
+    // Values are rounded before each step and at the end; those of a node beyond a power of two,
+    // once more.
     default: return std::bit_width(whole) + (std::has_single_bit(whole) ? 0 : 1);
   }
 }
 
 struct Errors {
-  double worst = 0;        // of the bound
+  double worst = 0;        // relative to the bound
   double mean_square = 0;  // of the error in units of u * sum |x|
 };
 
-// What n nodes of one rank each make of random values, against the exact sum.
+// Returns the errors of random values on n nodes of one rank each, against the exact sum.
 Errors errors_of(core::AlgorithmChoice way, int n, WireDType wire, ReduceOp op) {
   RingOptions options = nodes(std::vector<int>(static_cast<size_t>(n), 1));
   options.algorithm = way;
@@ -257,7 +259,7 @@ Errors errors_of(core::AlgorithmChoice way, int n, WireDType wire, ReduceOp op) 
       exact += values[i];
       magnitude += std::fabs(values[i]);
     }
-    // One in a thousand is for float32's additions, and for what is subnormal in float16.
+    // One in a thousand is added for float32's additions, and for subnormal values of float16.
     const double bound =
         std::expm1(roundings(way, n) * std::log1p(u)) * magnitude * 1.001 / divisor;
     const double error = std::fabs(got[i] - exact / divisor);

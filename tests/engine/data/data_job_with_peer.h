@@ -1,4 +1,4 @@
-// A DataJob beside a neighbour that the test plays.
+// Sets up a DataJob beside a neighbour that the test plays.
 #pragma once
 
 #include <functional>
@@ -23,7 +23,8 @@ inline OperationSpec sum_of(std::vector<int64_t> sizes) {
   return spec;
 }
 
-// Node 0 of a ring, and in the place of all the other nodes a peer that says what the test wants.
+// Sets up node 0 of a ring, with a peer in the place of all other nodes that sends what the test
+// wants.
 class DataJobWithPeer : public ::testing::Test {
  protected:
   static constexpr uint64_t kChunkBytes = 4096;
@@ -110,7 +111,7 @@ class DataJobWithPeer : public ::testing::Test {
     uint64_t stable_seq = 0;
     uint32_t generation = 0;
   };
-  // A frame of four floats of shard 1 unless told otherwise.
+  // Sends a frame, which has four floats of shard 1 unless told otherwise.
   void send(const Frame& frame) {
     transport::FrameHeader header;
     header.kind = frame.kind;
@@ -140,7 +141,7 @@ class DataJobWithPeer : public ::testing::Test {
     return condition();
   }
 
-  // The one loss there was, of the node that sends to node 0.
+  // Returns the reason of the one loss there was, which must be of the node that sends to node 0.
   std::string reason() const {
     if (lost_.size() != 1) return std::to_string(lost_.size()) + " losses";
     if (lost_[0].first != NodeIndex{nodes_ - 1}) return "the wrong node";
@@ -186,7 +187,7 @@ class DataJobWithPeer : public ::testing::Test {
   std::vector<std::pair<Seq, Status>> failed_;
   std::vector<std::tuple<Seq, uint32_t, NodeIndex>> diverged_;
   std::vector<std::pair<NodeIndex, Status>> lost_;
-  std::vector<bool> missed_;  // by loss
+  std::vector<bool> missed_;  // is_missed of each loss
 };
 
 }  // namespace rueda::engine::testing

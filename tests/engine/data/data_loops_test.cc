@@ -1,4 +1,4 @@
-// Operations that are shared out among several data loops.
+// Tests operations that are shared out among several data loops.
 #include "daemon/engine/data/data_loops.h"
 
 #include <new>
@@ -37,7 +37,7 @@ TEST_P(SharesOfKind, AreTheWholeTogether) {
     spec.kind = GetParam();
     spec.root = Rank{3};
     if (has_parts(spec.kind)) {
-      // An all-to-all has a row of them for each rank.
+      // An all-to-all has a row of parts for each rank.
       const int64_t parts = spec.kind == CollectiveKind::kAlltoall ? 25 : 5;
       for (int64_t i = 0; i < parts; ++i) spec.counts.push_back(i * i * 997 % 8191);
       spec.sizes = {std::accumulate(spec.counts.begin(), spec.counts.end(), int64_t{0})};
@@ -77,7 +77,8 @@ TEST(Shares, DoNotChangeABit) {
   EXPECT_EQ(outputs[0], outputs[2]);
 }
 
-// By node; a job has as many as the node with the fewest.
+// The parameter has the number of loops by node; a job uses as many as the node with the fewest
+// has.
 class JobLoops : public ::testing::TestWithParam<std::vector<size_t>> {
  protected:
   Cluster cluster_{{.ranks_per_node = {2, 1}, .data_loops = GetParam()}};
@@ -115,7 +116,7 @@ TEST_P(JobLoops, LargeAndSmallOperationsOfAJob) {
   cluster_.settle();
 }
 
-// What waits for one loop is not dropped because another one is done.
+// An operation that waits for one loop is not dropped when another loop is done.
 TEST(Shares, AnOperationIsDoneWhenAllOfThemAre) {
   Cluster cluster({.ranks_per_node = {2, 1}, .data_loops = {2, 2}});
   cluster.register_everywhere("job");
@@ -128,7 +129,7 @@ TEST(Shares, AnOperationIsDoneWhenAllOfThemAre) {
   for (FakeSession* session : sessions) {
     tensors.push_back(&cluster.submit(*session, "large", 1'000'000, 1, sum));
   }
-  // Traffic is counted when a share is done, and the first loop can do none here.
+  // Traffic is counted when a share is done, and the first loop can do no share here.
   const auto series = cluster.node(0).metrics->peer("n1", "mem");
   observe::PeerMetrics& traffic = *series;
   ASSERT_TRUE(cluster.run_until([&] { return traffic.sent_bytes.Value() > 0; }));
@@ -145,7 +146,7 @@ TEST(Shares, AnOperationIsDoneWhenAllOfThemAre) {
   }
 }
 
-// Whoever waits for what was lost would wait for ever, or for as long as silence is borne.
+// A job that waited for what was lost would wait for ever, or for as long as silence is borne.
 TEST(DataLoops, AHandlerThatThrowsEndsWhatIsUnderWay) {
   LoopRing ring({1, 1});
   ring.begin_epoch();

@@ -10,14 +10,14 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Ranks 0, 2 and 3 on node a; 1 and 4 on node b.
+// Returns ranks 0, 2 and 3 on node a, and 1 and 4 on node b.
 core::Layout two_nodes() {
   return core::Layout::make(
              {{"a", "a:1", {Rank{0}, Rank{2}, Rank{3}}}, {"b", "b:1", {Rank{1}, Rank{4}}}})
       .value();
 }
 
-// Two tensors; of node a's ranks the second has joined.
+// Returns a launch of two tensors; of node a's ranks the second has joined.
 core::Launch launch_of_node_a() {
   core::TensorDescriptor descriptor;
   descriptor.name = "t";
@@ -34,7 +34,7 @@ core::Launch launch_of_node_a() {
 
 class DataPartsTest : public ::testing::Test {
  protected:
-  // Told apart by their addresses, which nobody reads.
+  // Returns an address that tells inputs apart; nobody reads there.
   std::byte* input_of(int local_rank, uint64_t ticket) {
     return &memory_[static_cast<size_t>(local_rank) * 300 + ticket];
   }
@@ -83,7 +83,7 @@ TEST_F(DataPartsTest, ByDeviceEachRankHasOne) {
       EXPECT_EQ(operation->tensors[i].ranks[0].input, input_of(part, first_ticket + i));
     }
   }
-  // It has joined, and gives nothing.
+  // The rank has joined, and gives nothing.
   const auto operation = parts.build(launch_of_node_a(), 1, find()).value();
   EXPECT_EQ(operation->elements(), 10);
   for (const OperationTensor& tensor : operation->tensors) EXPECT_TRUE(tensor.ranks.empty());

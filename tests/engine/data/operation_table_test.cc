@@ -1,4 +1,4 @@
-// What becomes of a frame, by what a data job knows of its operations.
+// Tests what becomes of a frame, by what a data job knows of its operations.
 #include "daemon/engine/data/operation_table.h"
 
 #include <gtest/gtest.h>

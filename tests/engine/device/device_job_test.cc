@@ -1,5 +1,5 @@
-// What of a job is on GPUs, with workers that are processes of ruedad's on a fake device, and with
-// programs that are none.
+// Tests the part of a job that is on GPUs, with workers that are processes of ruedad's on a fake
+// device, and with programs that are no workers.
 #include "daemon/engine/device/device_job.h"
 
 #include <algorithm>
@@ -119,11 +119,11 @@ class DeviceJobTest : public testing::Test {
     job_->run(std::move(operations),
               [this, number](const Status& status) { ended_.emplace_back(number, status); });
   }
-  // Into rows_.
+  // Asks for staging memory, which is put into rows_.
   void stage(uint64_t bytes, DeviceJob::Through through = DeviceJob::Through::kScratchAndHost) {
     job_->stage(bytes, through, [this](const Result<StagedRow>& row) { rows_.push_back(row); });
   }
-  // Waits for a counter, and writes the next.
+  // Returns an operation that waits for a counter, and writes the next one.
   std::vector<gpu::WorkerOperation> operation(size_t counter) {
     const uint32_t number = job_->counters_of(kRank);
     gpu::WorkerOperation made;
@@ -186,7 +186,7 @@ TEST_F(DeviceJobTest, AJoinIsMemoryLikeOthers) {
   EXPECT_TRUE(added_.back().second.is_ok());
 }
 
-// Some of its pieces may be removed while the worker has yet to answer for it.
+// Some of the join's pieces may be removed while the worker has yet to answer for the join.
 TEST_F(DeviceJobTest, AJoinWhoseProcessHasGoneIsClosedWithItsPieces) {
   make();
   for (int round = 0; round < 3; ++round) {
@@ -197,7 +197,7 @@ TEST_F(DeviceJobTest, AJoinWhoseProcessHasGoneIsClosedWithItsPieces) {
     job_->add(kRank, join(5, {2, 3}));
     job_->drop(kRank);
     const size_t before = added_.size();
-    add(counters(1));  // of the next process of the rank; the join has been answered before
+    add(counters(1));  // belongs to the rank's next process; the join was answered before
     ASSERT_EQ(added_.size(), before + 1);
     EXPECT_TRUE(added_.back().second.is_ok()) << added_.back().second.to_string();
     EXPECT_EQ(memories(), 1);
@@ -298,7 +298,7 @@ TEST_F(DeviceJobTest, WhoseProcessHasGoneIsNotAnswered) {
   make();
   job_->add(kRank, counters(1));
   job_->drop(kRank);
-  add(counters(1));  // the next process of the rank
+  add(counters(1));  // belongs to the rank's next process
   ASSERT_EQ(added_.size(), 1u);
   EXPECT_TRUE(added_[0].second.is_ok());
   EXPECT_EQ(memories(), 1);
@@ -319,7 +319,7 @@ TEST_F(DeviceJobTest, ALostWorkerEndsWhatItHasAndIsNotReplaced) {
   add(counters(2));
   EXPECT_EQ(added_[1].second, ended_[0].second);
   run(3, {gpu::WorkerOperation{}});
-  EXPECT_EQ(ended_.size(), 2u);  // not from within
+  EXPECT_EQ(ended_.size(), 2u);  // not called from within
   ASSERT_TRUE(wait_for([&] { return ended_.size() == 3; }));
 }
 
@@ -350,7 +350,7 @@ TEST_F(DeviceJobTest, PlacesOnTheWayBetweenNodesGrowWhenNoneIsInUse) {
   EXPECT_EQ(rows_[1].value().memory - first.memory,
             static_cast<ptrdiff_t>(rows_[1].value().offset - first.offset));
   stage(100 << 20);  // does not fit beside anything
-  stage(10);         // after it
+  stage(10);         // waits behind it
   EXPECT_EQ(rows_.size(), 2u);
   job_->unstage(first);
   EXPECT_EQ(rows_.size(), 2u);
@@ -368,7 +368,7 @@ TEST_F(DeviceJobTest, HostMemoryIsPinnedOnlyForWhatGoesThroughIt) {
   ASSERT_TRUE(wait_for([&] { return rows_.size() == 1; }));
   EXPECT_EQ(memories(), 2) << "counters, memory of the device";
   EXPECT_NE(rows_[0].value().scratch, 0u);
-  stage(1000);  // once the first has been given back
+  stage(1000);  // gets room once the first is given back
   EXPECT_EQ(rows_.size(), 1u);
   job_->unstage(rows_[0].value());
   ASSERT_TRUE(wait_for([&] { return rows_.size() == 2; }));
@@ -438,11 +438,11 @@ TEST_F(DeviceJobTest, ALostWorkerIsToldToWhoeverWaitsForAPlace) {
   add(counters(1));
   stage(1000);
   ASSERT_TRUE(wait_for([&] { return rows_.size() == 1; }));
-  stage(kMaxStaging);  // once the first has been given back
+  stage(kMaxStaging);  // gets room once the first is given back
   ::kill(job_->worker_pid(), SIGKILL);
   ASSERT_TRUE(wait_for([&] { return rows_.size() == 2; }));
   EXPECT_THAT(rows_[1].status().message(), HasSubstr("killed by signal 9"));
-  rows_[0].value().memory[0] = std::byte{1};  // is there yet: the data plane may be at it
+  rows_[0].value().memory[0] = std::byte{1};  // still exists, because the data plane may use it
   job_->unstage(rows_[0].value());
 }
 

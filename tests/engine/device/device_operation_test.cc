@@ -28,7 +28,8 @@ core::Launch launch_of(const std::vector<core::DescriptorPtr>& batch, size_t ran
   return launch;
 }
 
-// Out of place, in memory of the rank's number; offsets tell the tickets apart.
+// Returns places in memory of the rank's number, input and output apart; offsets tell the tickets
+// apart.
 DevicePlaces find(size_t place, Ticket ticket) {
   const auto memory = static_cast<uint32_t>(place + 1);
   return {{.memory = memory, .offset = 64 * ticket.value},
@@ -172,7 +173,7 @@ TEST(StagedOperation, TensorsLieOneBehindTheOtherAndOnlyTheLastAdditionDivides) 
   EXPECT_EQ(in.segments[1].destinations.size(), 2u);
 }
 
-// Of each round the rest is added to what comes, and not needed on the host.
+// The rest of each round is added to what comes, and is not needed on the host.
 TEST(StagedOperation, OnlyWhatIsSentIsCopiedOut) {
   const core::Launch launch = launch_of({device_tensor("a", {6}), device_tensor("b", {10})}, 1);
   const std::vector<ElementRange> rounds{{0, 8}, {8, 16}};
@@ -301,7 +302,7 @@ TEST(StagedOperation, ATensorMayLieInSeveralRounds) {
   EXPECT_TRUE(rounds[0].in[0].writes.empty());
   EXPECT_EQ(rounds[1].in[0].writes.size(), 4u);
   EXPECT_EQ(rounds[2].in[0].writes.size(), 2u);
-  // Elements 64 to 100 of `a`, and 0 to 92 of `b`.
+  // The segments are elements 64 to 100 of `a`, and 0 to 92 of `b`.
   const std::vector<gpu::PlacedSegment>& segments = rounds[1].out[0].segments;
   ASSERT_EQ(segments.size(), 2u);
   EXPECT_EQ(segments[0].count, 36u);

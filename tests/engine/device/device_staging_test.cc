@@ -15,12 +15,12 @@ TEST(DeviceStaging, PiecesLieApartAndComeAgain) {
   const auto staging = DeviceStaging::make(kBytes).value();
   EXPECT_TRUE(staging->is_unused());
   EXPECT_EQ(staging->take(1000), 0u);
-  EXPECT_EQ(staging->take(0), 1024u);  // nothing has a place, too
+  EXPECT_EQ(staging->take(0), 1024u);  // an empty piece has a place, too
   EXPECT_EQ(staging->take(256), 1280u);
   EXPECT_EQ(staging->take(100), 1536u);
   staging->give_back(1024);
   staging->give_back(1280);
-  EXPECT_EQ(staging->take(513), 1792u);  // the hole is too small
+  EXPECT_EQ(staging->take(513), 1792u);  // does not fit into the hole
   EXPECT_EQ(staging->take(512), 1024u);
   EXPECT_FALSE(staging->is_unused());
   for (const uint64_t offset : {0, 1024, 1536, 1792}) staging->give_back(offset);

@@ -1,5 +1,5 @@
-// GPU workers as processes: `ruedad` itself with a fake device, whose memory lies in files that
-// this process shares, and programs that do not behave.
+// Tests GPU workers as processes: `ruedad` itself with a fake device, whose memory lies in files
+// that this process shares, and programs that do not behave.
 #include "daemon/engine/device/gpu_worker.h"
 
 #include <chrono>
@@ -34,7 +34,7 @@ std::filesystem::path build_dir() {
 
 class GpuWorkerTest : public testing::Test {
  protected:
-  // A training process, but for the process.
+  // Plays a training process, without the process.
   struct Rank {
     explicit Rank(gpu::fake::FakeGpu& gpu) : device(gpu) {}
     gpu::fake::FakeDevice device;
@@ -75,7 +75,7 @@ class GpuWorkerTest : public testing::Test {
     ASSERT_TRUE(made.is_ok()) << made.status().to_string();
     worker_ = std::move(made).value();
   }
-  // Until it is true. False: it takes too long.
+  // Waits until the condition is true. Returns false if it takes longer than `most`.
   template <class Condition>
   bool wait_for(Condition condition, std::chrono::milliseconds most = std::chrono::seconds(20)) {
     const auto give_up = std::chrono::steady_clock::now() + most;
@@ -86,7 +86,7 @@ class GpuWorkerTest : public testing::Test {
     }
     return true;
   }
-  // Stops it, and waits for its process.
+  // Stops the worker, and waits for its process.
   void end() {
     bool has_ended = false;
     worker_->stop([&] { has_ended = true; });
@@ -191,10 +191,10 @@ TEST_F(GpuWorkerTest, AWorkerThatIsKilledIsTold) {
   EXPECT_TRUE(ended_.empty());
   EXPECT_EQ(metrics_.daemon().gpu_workers.Value(), 0);
   EXPECT_EQ(metrics_.daemon().gpu_worker_losses.Value(), 1);
-  // What it is told from now on goes nowhere.
+  // Requests from now on have no effect.
   EXPECT_TRUE(worker_->run(sum_of_two(2)).is_ok());
   worker_->remove_memory(0);
-  // Another one does what this one did not.
+  // Another worker does what this one did not.
   added_.clear();
   lost_.reset();
   start();
@@ -222,7 +222,7 @@ TEST_F(GpuWorkerTest, AWorkerThatSaysNothingIsKilled) {
   gpu::WorkerOperation operation = sum_of_two(1);
   operation.waits = {{counter(0), 1}};
   ASSERT_TRUE(worker_->run(operation).is_ok());
-  // It lives, and waits for the application: as long as that takes.
+  // The worker lives, and waits for the application, however long that takes.
   EXPECT_FALSE(wait_for([this] { return lost_.has_value(); }, std::chrono::milliseconds(3000)));
   ASSERT_EQ(::kill(worker_->pid(), SIGSTOP), 0);
   EXPECT_THAT(lost_text(), HasSubstr("said nothing for 2000 ms"));
@@ -236,7 +236,7 @@ TEST_F(GpuWorkerTest, AWorkerWithNothingToDoMayBeSilent) {
   start(impatient);
   share_all();
   EXPECT_FALSE(wait_for([this] { return lost_.has_value(); }, std::chrono::milliseconds(2500)));
-  // Its silence counts from when it is given something.
+  // The worker's silence counts from when it is given something.
   ASSERT_EQ(::kill(worker_->pid(), SIGSTOP), 0);
   worker_->add_memory({.memory = 7, .kind = gpu::MemoryKind::kHost, .bytes = counters_.kBytes},
                       counters_.duplicate());
@@ -259,9 +259,9 @@ TEST_F(GpuWorkerTest, AnotherGpuMayTakeAsLongAsTheFirst) {
   EXPECT_FALSE(wait_for([this] { return lost_.has_value(); }, std::chrono::milliseconds(2500)));
   ASSERT_EQ(::kill(worker_->pid(), SIGCONT), 0);
   ASSERT_TRUE(wait_for([this] { return added_.contains(7); }));
-  EXPECT_EQ(added_.at(7).code(), Code::kPermission);  // there is one
+  EXPECT_EQ(added_.at(7).code(), Code::kPermission);  // the number is taken
   EXPECT_THAT(added_.at(7).message(), HasSubstr("GPU-fa000000-0000-0000-0000-000000000001"));
-  // It is known now.
+  // The worker knows the memory now.
   ASSERT_EQ(::kill(worker_->pid(), SIGSTOP), 0);
   others.memory = 8;
   worker_->add_memory(others, UniqueFd());

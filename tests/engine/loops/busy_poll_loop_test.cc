@@ -9,7 +9,7 @@
 namespace rueda::engine {
 namespace {
 
-// Has something `found` times, and says what was asked of it.
+// Has something to do `found` times, and records what it was asked.
 struct Rings final : PollSource {
   explicit Rings(BusyPollLoop& l) : loop(l) {}
   void watch() override {

@@ -17,12 +17,12 @@ TEST(FifoMemory, FillsToTheLastByte) {
   EXPECT_NE(memory->take(kCapacity - 64), nullptr);
   EXPECT_TRUE(memory->fits(64));
   EXPECT_FALSE(memory->fits(65));
-  EXPECT_NE(memory->take(1), nullptr);  // a whole multiple of 64
+  EXPECT_NE(memory->take(1), nullptr);  // takes a whole multiple of 64
   EXPECT_FALSE(memory->fits(1));
   EXPECT_TRUE(memory->fits(0));
 }
 
-// Whether a piece fits depends on the bytes alone, wherever the pieces happen to lie.
+// The bytes alone decide whether a piece fits, wherever the pieces happen to lie.
 TEST(FifoMemory, APieceMayGoOverTheEnd) {
   auto memory = make();
   std::byte* const first = memory->take(5000);

@@ -53,7 +53,7 @@ TEST(PassThreads, others_help) {
     const std::lock_guard lock(mutex);
     return who.size() == 2;
   };
-  // The caller's part ends when the helper's has begun.
+  // The caller's part ends when the helper's part has begun.
   pass.run(2, [&](int, int64_t) {
     {
       const std::lock_guard lock(mutex);

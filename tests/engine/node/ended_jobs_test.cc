@@ -47,7 +47,7 @@ TEST(EndedJobs, WhoHasRanksBelowThatWaitIsToldToo) {
   EXPECT_TRUE(ended.answer(0, join_to("job", kJobToken, join)));
 }
 
-// Its rank said goodbye before the job had begun: an answer would make a failure of that.
+// The rank said goodbye before the job had begun; an answer would turn that into a failure.
 TEST(EndedJobs, WhoDoesNotWaitHearsNothing) {
   EndedJobs ended;
   ended.add(0, "job", kJobToken, NodeIndex{0}, kWhy);

@@ -1,4 +1,4 @@
-// Who may register and attach, who may not, and what they are told.
+// Tests who may register and attach, who may not, and what they are told.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -14,7 +14,7 @@ class EngineAttach : public ::testing::Test {
  protected:
   EngineAttach() { cluster_.register_everywhere("job"); }
 
-  // What a process is told that attaches to node `node` like this.
+  // Returns what a process is told that attaches to node `node` like this.
   Status try_to_attach(int node, const session::Attach& attach) {
     FakeSession session(attach);
     const Status status = cluster_.engine(node).on_attach(session);
@@ -76,7 +76,7 @@ TEST_F(EngineAttach, ARankTwice) {
   EXPECT_EQ(try_to_attach(0, cluster_.attach_of("job", Rank{0})).message(), kTwice);
 }
 
-// The second one may come before the core has heard of the first.
+// The second attach may come before the core has heard of the first.
 TEST_F(EngineAttach, ARankTwiceInOneTurn) {
   ASSERT_TRUE(cluster_.attach("job", Rank{0}));
   EXPECT_EQ(try_to_attach(0, cluster_.attach_of("job", Rank{0})).message(), kTwice);
@@ -133,7 +133,8 @@ TEST_F(EngineAttach, ARegistrationOfAJobThatRuns) {
             "job job is registered on node n0 already; a job id names one job at a time");
 }
 
-// Frames and channels know a job by the FNV-1a of its name: these two have the same.
+// Frames and channels know a job by the FNV-1a hash of its name, and these two names have the same
+// hash.
 TEST_F(EngineAttach, ARegistrationWhoseNameCollidesWithThatOfAJobThatRuns) {
   Engine& engine = cluster_.engine(0);
   const auto first = engine.register_job(cluster_.spec("gUw2H-Ur0MMU73", 0), {});
@@ -156,7 +157,7 @@ TEST_F(EngineAttach, ASharedJobLastsUntilItsLastLauncherGoes) {
   const Result<JobHandle> second = engine.register_job(spec, {});
   ASSERT_TRUE(first.is_ok() && second.is_ok());
   EXPECT_EQ(engine.jobs().size(), 2u);
-  // The same launcher twice is one that has gone.
+  // The second call has no effect, because the launcher has gone already.
   for (int i = 0; i < 2; ++i) engine.close_job(first.value());
   EXPECT_TRUE(cluster_.run_until([&] { return true; }));
   EXPECT_NE(cluster_.attach("shared", Rank{0}), nullptr);
@@ -219,7 +220,7 @@ TEST_F(EngineAttach, AJoinWithAWrongProofIsDropped) {
     return true;
   };
   for (int rank = 0; rank < 4; ++rank) cluster_.attach("job", Rank{rank});
-  // It asks again and again, in vain.
+  // The node asks again and again, in vain.
   ASSERT_TRUE(cluster_.run_until([&] { return dropped_joins >= 4; }));
   EXPECT_EQ(cluster_.snapshot(0, "job").state, "forming");
   cluster_.router().filter = nullptr;
@@ -264,7 +265,7 @@ TEST_F(EngineAttach, MessagesOverAnotherLinkAreDropped) {
       cluster_.engine(node).on_envelope(kStranger, failure_of(from));
     }
   }
-  // Right link, but the sender is not who lives there.
+  // The link is right, but the sender's node is not at its other end.
   cluster_.engine(1).on_envelope(1, failure_of(1));
   cluster_.engine(0).on_envelope(2, failure_of(0));
   cluster_.engine(0).on_envelope(2, failure_of(-5));

@@ -1,5 +1,5 @@
-// Jobs that end badly, or are taken away: everybody is told once, with the reason, and nothing of
-// theirs is touched afterwards.
+// Tests jobs that end badly, or are taken away: everybody is told once, with the reason, and none
+// of their memory is touched afterwards.
 #include <gtest/gtest.h>
 
 #include "tests/engine/cluster.h"
@@ -37,7 +37,7 @@ TEST(EngineFailure, JobsAndStagingOfAUserAreBounded) {
   ClusterOptions options{{1, 1}};
   options.ledger = std::make_shared<session::Ledger>(quota);
   Cluster cluster(options);
-  // Each node's daemon has the ledger here: two nodes of one job are two jobs.
+  // The ledger belongs to each node's daemon, so that two nodes of one job count as two jobs.
   cluster.register_everywhere("job");
   const Status refused = cluster.register_on(0, cluster.spec("more", 0));
   EXPECT_EQ(refused.code(), Code::kResourceExhausted);
@@ -47,14 +47,14 @@ TEST(EngineFailure, JobsAndStagingOfAUserAreBounded) {
   JobSpec of_another = cluster.spec("theirs", 0);
   of_another.uid += 1;
   EXPECT_TRUE(cluster.register_on(0, of_another).is_ok());
-  // 64 MiB for each of the two daemons.
+  // Each of the two daemons reserves 64 MiB.
   (void)cluster.start("job");
   ASSERT_TRUE(cluster.run_until([&] { return !cluster.node(0).failures.empty(); }));
   EXPECT_NE(cluster.node(0).failures[0].message().find("--quota-staging-bytes"), std::string::npos)
       << cluster.node(0).failures[0].message();
 }
 
-// A handle outlives its job, and the next job of the name has another.
+// A handle outlives its job, and the next job of the name has another handle.
 TEST(EngineFailure, AStaleHandleEndsNobodysJob) {
   Cluster cluster({{1}});
   cluster.register_everywhere("job");
@@ -130,7 +130,7 @@ TEST(EngineFailure, WhatIsSubmittedAfterwardsFailsWithTheSameReason) {
   }
 }
 
-// Invariant: a client that was told that its tensor failed may free it at once.
+// A client that was told that its tensor failed may free the memory at once.
 TEST(EngineFailure, IsToldOnlyWhenTheDataLoopHasLetGo) {
   Cluster cluster({{2}});
   cluster.register_everywhere("job");
@@ -138,7 +138,7 @@ TEST(EngineFailure, IsToldOnlyWhenTheDataLoopHasLetGo) {
   ASSERT_EQ(sessions.size(), 2u);
   cluster.block_data_loop(0);
   for (FakeSession* session : sessions) cluster.submit(*session, "w", 10'000, 1);
-  cluster.settle();  // launched, on a loop that is busy
+  cluster.settle();  // launches it on a loop that is busy
   cluster.lose(*sessions[1], "fell");
   cluster.settle();
   EXPECT_EQ(cluster.snapshot(0, "job").state, "failed");
@@ -224,7 +224,8 @@ TEST(EngineFailure, ARankThatNeverAttachedIsNamedByItsLauncher) {
   }
 }
 
-// The others took no word of a node that had not joined, and waited for their start timeout.
+// The others once accepted no message of a node that had not joined, and waited for their start
+// timeout.
 TEST(EngineFailure, ARankThatNeverAttachedIsNamedWhereItsNodeHasNotJoined) {
   Cluster cluster({{1, 2}});
   cluster.register_everywhere("job");
@@ -237,7 +238,7 @@ TEST(EngineFailure, ARankThatNeverAttachedIsNamedWhereItsNodeHasNotJoined) {
   EXPECT_EQ(waiting->failures[0].origin(), (Origin{"n1", Rank{2}}));
 }
 
-// The same where the coordinator's launcher is late: the word had come, and gone.
+// The coordinator's launcher is late, and the message had once come and gone before it.
 TEST(EngineFailure, ANodeThatFailedBeforeTheCoordinatorHadTheJobIsHeard) {
   Cluster cluster({{1, 1}});
   ASSERT_TRUE(cluster.register_on(1, cluster.spec("job", 1), {}).is_ok());
@@ -256,7 +257,7 @@ TEST(EngineFailure, ANodeThatFailedBeforeTheCoordinatorHadTheJobIsHeard) {
   EXPECT_EQ(failures[0].origin(), (Origin{"n1", Rank{1}}));
 }
 
-// The session of an attached rank tells more exactly how it ended.
+// The session of an attached rank tells more exactly how the rank ended.
 TEST(EngineFailure, WhatALauncherSaysOfARankThatHungUpIsNotNews) {
   Cluster cluster({{1, 1}});
   cluster.register_everywhere("job");
@@ -272,7 +273,8 @@ TEST(EngineFailure, WhatALauncherSaysOfARankThatHungUpIsNotNews) {
   EXPECT_EQ(sessions[1]->failures[0].message(), "rank 0 broke the rules");
 }
 
-// A process that it forked holds the socket: the others waited until that one ended, too.
+// A process that the rank forked holds the socket. The others once waited until that process ended,
+// too.
 TEST(EngineFailure, ALauncherIsBelievedThatARankHasEndedWhoseSocketIsOpen) {
   Cluster cluster({{2, 1}});
   cluster.register_everywhere("job");
@@ -304,7 +306,8 @@ TEST(EngineFailure, ALeaverWithOperationsInFlightIsNamed) {
             "rank 1 on node n1 left the job with operations in flight");
 }
 
-// What its predecessor had in flight ended in the newcomer's hands, which took the daemon with it.
+// Operations that the predecessor had in flight once ended in the newcomer's hands, which crashed
+// the daemon.
 TEST(EngineFailure, ANewcomerHearsNothingOfWhatItsPredecessorHadInFlight) {
   Cluster cluster({{1, 1}});
   cluster.register_everywhere("job");
@@ -312,7 +315,7 @@ TEST(EngineFailure, ANewcomerHearsNothingOfWhatItsPredecessorHadInFlight) {
   ASSERT_EQ(sessions.size(), 2u);
   cluster.submit(*sessions[0], "w", 100, 1);
   cluster.settle();
-  cluster.block_data_loop(0);  // the goodbye waits until it is quiet
+  cluster.block_data_loop(0);  // makes the goodbye wait until the loop is quiet
   cluster.detach(*sessions[0]);
   FakeSession* newcomer = cluster.attach("job", Rank{0});
   ASSERT_TRUE(newcomer);
@@ -325,7 +328,7 @@ TEST(EngineFailure, ANewcomerHearsNothingOfWhatItsPredecessorHadInFlight) {
   EXPECT_EQ(newcomer->completions.size(), 1u);
 }
 
-// It waited for its start timeout, because nobody was there who could tell.
+// The rank once waited for its start timeout, because no node was left that could tell it.
 TEST(EngineFailure, WhoComesWhenTheJobIsOverAndGoneHearsWhoDied) {
   Cluster cluster({{1, 1}});
   cluster.register_everywhere("job");
@@ -357,7 +360,7 @@ TEST(EngineFailure, WhoComesBackWhenTheCoordinatorsLauncherHasGoneHearsThat) {
   EXPECT_EQ(back->failures[0].message(), "the launcher of job job on node n0 has gone");
 }
 
-// The memory of the run before, under the same name, must not fail it.
+// What is remembered of the run before, under the same name, must not make the new one fail.
 TEST(EngineFailure, AJobThatIsStartedAgainBegins) {
   Cluster cluster({{1, 1}});
   cluster.register_everywhere("job");
@@ -365,8 +368,8 @@ TEST(EngineFailure, AJobThatIsStartedAgainBegins) {
                                        "rank 0 exited with status 3");
   for (const int node : {0, 1}) cluster.engine(node).close_job(cluster.handle(node, "job"));
   cluster.settle();
-  // A launcher may be late, too: until the coordinator's has come, what is said to it is of a job
-  // that it does not know.
+  // A launcher may be late: until the coordinator's launcher has come, the coordinator does not
+  // know the job that messages are about.
   JobSpec spec = cluster.spec("job", 1);
   spec.token = std::string(limits::kTokenBytes, 'n');
   ASSERT_TRUE(cluster.register_on(1, spec, {}).is_ok());
@@ -423,7 +426,7 @@ TEST(EngineClose, TheLaunchersEndIsTheJobsEnd) {
 }
 
 // A rank alone on its node took its launcher with it, and a slow daemon heard of the launcher
-// first: then the others were told that a launcher had gone, and of no rank.
+// first. The others were once told that a launcher had gone, and heard of no rank.
 TEST(EngineClose, ARankThatDiedIsNamedThoughItsLaunchersEndIsSeenFirst) {
   Cluster cluster({{1, 1}});
   cluster.register_everywhere("job");
@@ -440,7 +443,7 @@ TEST(EngineClose, ARankThatDiedIsNamedThoughItsLaunchersEndIsSeenFirst) {
   EXPECT_EQ(cluster.engine(1).clients(), 0);
 }
 
-// One that had said goodbye is none that died.
+// A rank that has said goodbye has not died.
 TEST(EngineClose, AGoodbyeThatIsSeenAfterTheLaunchersEndIsAGoodbye) {
   Cluster cluster({{1, 1}});
   cluster.register_everywhere("job");
@@ -455,8 +458,8 @@ TEST(EngineClose, AGoodbyeThatIsSeenAfterTheLaunchersEndIsAGoodbye) {
   EXPECT_TRUE(cluster.node(1).failures.empty());
 }
 
-// The data loop hears that neighbours have gone when the job may have gone, too: it looked into the
-// job for the loop to tell. Few rounds meet that moment, and the address sanitizer sees those.
+// The data loop hears that neighbours have gone when the job may have gone, too. It once looked
+// into the job to report that. Few rounds meet that moment, and the address sanitizer sees those.
 TEST(EngineClose, AJobMayGoWhileItsDataLoopHearsThatNeighboursHaveGone) {
   Cluster cluster({{1, 1, 1, 1}});
   for (int round = 0; round < 400; ++round) {

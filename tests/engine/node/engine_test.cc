@@ -1,4 +1,4 @@
-// Jobs that go well: from attach to goodbye.
+// Tests jobs that go well: from attach to goodbye.
 #include "daemon/engine/node/engine.h"
 
 #include <gmock/gmock.h>
@@ -100,7 +100,8 @@ TEST_P(EngineShapes, EveryRankLeavesAndTheNextProcessesComeAtOnce) {
       EXPECT_EQ(tensor->output, std::vector<float>(10, static_cast<float>(cluster_.ranks())));
     }
     for (FakeSession* session : sessions) cluster_.detach(*session);
-    // No turn of the loop in between: the same process may call init right after shutdown.
+    // There is no turn of the loop in between, because the same process may call init right after
+    // shutdown.
   }
 }
 
@@ -237,7 +238,7 @@ TEST(Engine, ABroadcastAndABarrierComplete) {
   }
 }
 
-// Ranks give their number, and get the parts of all in their order.
+// Ranks give their number, and get the parts of all in the order of the ranks.
 TEST(Engine, EachRankGetsItsPart) {
   Cluster cluster({{2, 1}});
   cluster.register_everywhere("job");
@@ -266,7 +267,7 @@ TEST(Engine, EachRankGetsItsPart) {
   }
 }
 
-// Its memory was measured for another place: nothing may be read or written by it.
+// The client's memory was measured for another rank, so nothing may be read or written there.
 TEST(Engine, AClientThatTakesItselfForAnotherRankIsRefused) {
   Cluster cluster({{2, 1}});
   cluster.register_everywhere("job");
@@ -302,7 +303,8 @@ TEST(Engine, ManyTensorsAreFusedIntoFewOperations) {
   EXPECT_EQ(cluster.snapshot(0, "job").operations, cluster.snapshot(1, "job").operations);
 }
 
-// Nodes may know different bandwidths: one has restarted, or was away when they were measured.
+// Nodes may know different bandwidths, because one has restarted, or was away when they were
+// measured.
 TEST(Engine, TheCoordinatorsBandwidthsOrderTheRingOfAll) {
   Cluster cluster({.ranks_per_node = {1, 1, 1, 1}});
   NodeBandwidths bandwidths{{"n3", "n2", "n1", "n0"}, core::Bandwidths(4, {9, 9, 9, 9})};

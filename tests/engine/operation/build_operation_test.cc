@@ -14,7 +14,7 @@
 namespace rueda::engine {
 namespace {
 
-// Ranks 0, 2 and 3 on node a; 1 and 4 on node b.
+// Returns ranks 0, 2 and 3 on node a, and 1 and 4 on node b.
 core::Layout layout() {
   auto made = core::Layout::make(
       {{"a", "a:1", {Rank{0}, Rank{2}, Rank{3}}}, {"b", "b:1", {Rank{1}, Rank{4}}}});
@@ -46,8 +46,8 @@ core::Launch launch_of(const std::vector<Item>& items) {
 
 class BuildOperationTest : public ::testing::Test {
  protected:
-  // Buffers are told apart by their addresses, which nobody reads: so they may be said to be
-  // longer.
+  // Returns a submission. Buffers are told apart by their addresses, which nobody reads, so a test
+  // may claim that they are longer.
   SubmittedBuffers& submission(int local_rank, uint64_t ticket) {
     SubmittedBuffers& made = submissions_[{local_rank, ticket}];
     made.input = &memory_[static_cast<size_t>(local_rank) * 100 + ticket * 2];
@@ -200,8 +200,8 @@ TEST_F(BuildOperationTest, RanksThatHaveJoinedHaveNoBuffers) {
   EXPECT_TRUE(operation->tensors[1].ranks.empty());
 }
 
-// Its tree is that of ranks and nodes, whatever the ring and whoever has joined; its tensors stay
-// apart, though these lie behind each other.
+// An Adasum's tree is that of ranks and nodes, whatever the ring and whoever has joined. Its
+// tensors stay apart, though these lie behind each other.
 TEST_F(BuildOperationTest, AnAdasumKnowsItsTree) {
   core::TensorDescriptor as;
   as.op = ReduceOp::kAdasum;
@@ -246,7 +246,8 @@ TEST_F(BuildOperationTest, ABroadcastKnowsItsRootsNode) {
   }
 }
 
-// Ranks 0, 2 and 3 here, 1 and 4 on the other node; parts of 1, 2, 0, 3 and 4 rows of two elements.
+// Ranks 0, 2 and 3 are here, 1 and 4 on the other node; the parts have 1, 2, 0, 3 and 4 rows of two
+// elements.
 TEST_F(BuildOperationTest, PartsLieInTheOrderInWhichTheyTravel) {
   core::TensorDescriptor as;
   as.kind = CollectiveKind::kAllgather;
@@ -259,13 +260,13 @@ TEST_F(BuildOperationTest, PartsLieInTheOrderInWhichTheyTravel) {
   const auto operation = build_operation(launch, layout(), NodeIndex{0}, find()).value();
   EXPECT_EQ(operation->first_element, (std::vector<int64_t>{0, 2, 8, 12, 20}));
   EXPECT_EQ(operation->rounds, (std::vector<std::vector<core::ElementRange>>{{{0, 8}, {8, 20}}}));
-  // Rank 3's part: its own input, and where everybody gets it.
+  // Rank 3's part is read from its own input, and written where every rank gets it.
   const OperationTensor& part = operation->tensors[1];
   ASSERT_EQ(part.ranks.size(), 3u);
   EXPECT_EQ(part.ranks[2].input, given);
   EXPECT_EQ(part.ranks[1].input, nullptr);
   EXPECT_EQ(part.ranks[1].output, got + 3 * 2 * sizeof(float));
-  // Rank 4's, from the other node.
+  // Rank 4's part comes from the other node.
   EXPECT_EQ(operation->tensors[3].ranks[1].output, got + 6 * 2 * sizeof(float));
   EXPECT_EQ(operation->tensors[3].ranks[2].input, nullptr);
 }
@@ -306,10 +307,12 @@ TEST_F(BuildOperationTest, EachArenaIsHeldOnce) {
   EXPECT_EQ(a.use_count(), held_before + 1);
 }
 
-// The last look before memory is touched: what a batch asks for lies within what was submitted.
+// Tests the last check before memory is touched: a batch stays within the buffers that were
+// submitted.
 class BuildOperationBoundsTest : public BuildOperationTest {
  protected:
-  // Of one rank of node 0, which is rank 0, with buffers of so many bytes.
+  // Returns the refusal of a batch of one rank of node 0, which is rank 0, with buffers of so many
+  // bytes.
   std::string refusal(const std::vector<core::DescriptorPtr>& tensors, size_t input_bytes,
                       size_t output_bytes, bool is_locked = false) {
     std::vector<Item> items;
@@ -348,7 +351,7 @@ TEST_F(BuildOperationBoundsTest, ABufferIsAsLongAsTheOperationAsksFor) {
   EXPECT_NE(refusal({x}, 40, 0), "");
 }
 
-// The second one's bytes were taken for int64, by a plan or without one.
+// The second tensor's bytes were once taken for int64, by a plan or without one.
 TEST_F(BuildOperationBoundsTest, TheFirstTensorsDtypeIsNotTheOthers) {
   core::TensorDescriptor as;
   as.dtype = DType::kInt64;
@@ -404,7 +407,7 @@ TEST_F(BuildOperationBoundsTest, APartGoesNoFurtherThanItsBuffer) {
 
 class NeighboursTest : public BuildOperationTest {
  protected:
-  // Tensors of four bytes an element, for two ranks.
+  // Adds tensors of four bytes an element, for two ranks.
   void add(std::vector<int64_t> shape, size_t input_of_0, size_t output_of_0,
            size_t in_place_of_1) {
     const uint64_t ticket = items_.size() + 1;
@@ -440,11 +443,11 @@ TEST_F(NeighboursTest, BecomeOne) {
 
 TEST_F(NeighboursTest, OnlyIfTheyAreOnEveryRankAndBothSides) {
   add({2}, 0, 100, 200);
-  add({2}, 8, 108, 212);   // not on rank 1
-  add({2}, 16, 120, 220);  // not in the output of rank 0
-  add({2}, 28, 128, 228);  // not in its input
+  add({2}, 8, 108, 212);   // is apart from the one before on rank 1
+  add({2}, 16, 120, 220);  // is apart in the output of rank 0
+  add({2}, 28, 128, 228);  // is apart in the input of rank 0
   add({2}, 36, 136, 236);
-  add({2}, 28, 128, 228);  // behind itself
+  add({2}, 28, 128, 228);  // does not lie behind itself
   EXPECT_EQ(elements(), (std::vector<int64_t>{2, 2, 2, 4, 2}));
 }
 

@@ -1,4 +1,4 @@
-// What the kernels of an operation read is looked at before anything is written over it.
+// Tests that what the kernels of an operation read is checked before anything is written over it.
 #include "daemon/engine/operation/input_check.h"
 
 #include <cmath>
@@ -26,7 +26,7 @@ std::shared_ptr<const core::TensorDescriptor> named(const std::string& name) {
   return std::make_shared<core::TensorDescriptor>(tensor);
 }
 
-// An operation of one node whose tensors are floats, and a check of it.
+// Holds an operation of one node whose tensors are floats, and a check of it.
 struct Checked {
   explicit Checked(OperationSpec spec, int ranks = 2) : work(spec, {ranks}, Seq{1}) {
     operation = work.operation(NodeIndex{0});
@@ -69,7 +69,8 @@ TEST(InputCheck, FindsNothingInFiniteValues) {
   }
 }
 
-// In place the sum is NaN in all ranks' memory afterwards; whose it was must be known before.
+// In place the sum is NaN in all ranks' memory afterwards, so the rank that contributed it must be
+// known before.
 TEST(InputCheck, NamesTheRankWhereOutputsAreInputs) {
   for (const bool in_place : {false, true}) {
     for (const size_t element : {0, 2047, 2048, 29'999}) {
@@ -89,7 +90,7 @@ TEST(InputCheck, LooksAtWhatGoesToOtherNodesAndNotAtWhatComes) {
     spec.wire_dtype = wire;
     Checked checked(spec);
     std::vector<std::byte> partial(checked.operation->wire_bytes());
-    for (size_t i = 0; i < partial.size(); ++i) partial[i] = std::byte{0xff};  // NaN everywhere
+    for (size_t i = 0; i < partial.size(); ++i) partial[i] = std::byte{0xff};  // is NaN everywhere
     OperationKernels().reduce_local(*checked.operation, checked.all(), partial.data(), false,
                                     partial.data());
     EXPECT_EQ(checked.check->found(), 0u);

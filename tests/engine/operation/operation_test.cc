@@ -18,7 +18,7 @@ using testing::OperationSpec;
 
 constexpr NodeIndex kNode0{0};
 
-// Three ranks on one node, and a batch with empty tensors at every place.
+// Returns an operation of three ranks on one node, and a batch with empty tensors at every place.
 OperationSpec batch_with_gaps() {
   OperationSpec spec;
   spec.sizes = {0, 5, 0, 0, 3, 7, 0};
@@ -31,7 +31,7 @@ std::vector<float> floats(const Bytes& bytes) {
   return values;
 }
 
-// 3 ranks: element i of the batch has 2^((r + i) mod 3) of rank r, so any sum is 7.
+// With 3 ranks, element i of the batch has 2^((r + i) mod 3) of rank r, so any sum is 7.
 TEST(OperationKernels, EveryRangeOfABatchIsReducedWhereverItBeginsAndEnds) {
   const OperationFixture work(batch_with_gaps(), {3}, Seq{1});
   const auto operation = work.operation(kNode0);
@@ -144,7 +144,7 @@ TEST(OperationKernels, StoreWritesEveryLocalOutputAndNothingElse) {
   }
 }
 
-// That of a batch that is larger than caches goes past them.
+// The store of a batch that is larger than the caches bypasses them.
 TEST(OperationKernels, StoreOfALargeBatchWritesTheSame) {
   OperationSpec spec;
   spec.sizes = {5, 3 << 20};
@@ -153,7 +153,7 @@ TEST(OperationKernels, StoreOfALargeBatchWritesTheSame) {
   std::vector<float> values(static_cast<size_t>(operation->elements()));
   std::iota(values.begin(), values.end(), 0.0F);
   OperationKernels kernels;
-  constexpr int64_t kCuts[] = {1, 3, 70'001, (3 << 20) + 4};  // the first and the last stay out
+  constexpr int64_t kCuts[] = {1, 3, 70'001, (3 << 20) + 4};  // leave out the first and the last
   for (size_t i = 0; i + 1 < std::size(kCuts); ++i) {
     kernels.store(*operation, {kCuts[i], kCuts[i + 1]},
                   reinterpret_cast<const std::byte*>(values.data() + kCuts[i]));
@@ -228,7 +228,8 @@ TEST(OperationKernels, AnEmptyBatchTouchesNothing) {
   kernels.store(*work.operation(kNode0), {0, 0}, nullptr);
 }
 
-// The fault must be large enough for any tolerance, and must not appear in what is passed on.
+// The fault must be large enough for any tolerance, and must not appear in values that are passed
+// on.
 TEST(OperationKernels, TheTestFaultMakesFinalResultsWrongAndNothingElse) {
   OperationKernels corrupt(true);
   for (int dtype = 0; dtype < kDTypeCount; ++dtype) {

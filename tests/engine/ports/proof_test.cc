@@ -19,7 +19,8 @@ std::string to_hex(const std::string& bytes) {
   return text;
 }
 
-// What another implementation must compute, from Python's hmac.new(key, text, "sha256").
+// Another implementation must compute these values, which are from Python's hmac.new(key, text,
+// "sha256").
 TEST(Proof, IsHmacSha256OfTheFieldsByLine) {
   EXPECT_EQ(to_hex(make_proof(kToken, "join", "job-1", Epoch{3}, NodeIndex{2})),
             "66aaed58a67bf893d0a5e9e9b524f2a95ee4fcdb68a46b0bd0467809f3b66bfb");
@@ -34,7 +35,7 @@ TEST(Proof, EveryFieldAndTheTokenCount) {
       make_proof(kToken, "join", "job2", Epoch{1}, NodeIndex{1}),
       make_proof(kToken, "join", "job", Epoch{2}, NodeIndex{1}),
       make_proof(kToken, "join", "job", Epoch{1}, NodeIndex{2}),
-      // Fields do not run into each other.
+      // The end of one field cannot be taken for the beginning of the next.
       make_proof(kToken, "join", "job", Epoch{11}, NodeIndex{1}),
       make_proof(kToken, "join", "job", Epoch{1}, NodeIndex{11}),
       make_proof(kToken, "join", "job1", Epoch{1}, NodeIndex{1}),

@@ -1,4 +1,5 @@
-// Engines of several nodes: all ranks are told of one value that is not finite, the same.
+// Tests, with engines of several nodes, that all ranks are told of the same value that is not
+// finite.
 #include "daemon/engine/trace/finite_watch.h"
 
 #include <cmath>
@@ -32,7 +33,7 @@ class FiniteJob {
     sessions_ = cluster_.start("job");
   }
 
-  // Every rank submits them all; waits for their ends.
+  // Makes every rank submit all the tensors, and waits for their ends.
   void step(const std::vector<std::string>& names, int64_t elements,
             const std::vector<Planted>& planted = {}, const core::TensorDescriptor& as = {}) {
     for (FakeSession* session : sessions_) {
@@ -53,7 +54,7 @@ class FiniteJob {
     }));
   }
 
-  // Every rank asks and is answered; then what each was told, all the same.
+  // Makes every rank ask, and returns what each was told, which is the same for all.
   std::vector<std::optional<session::NonfiniteNews>> told() {
     std::vector<size_t> before;
     for (FakeSession* session : sessions_) {
@@ -132,7 +133,7 @@ TEST(FiniteWatch, TellsAllRanksOfTheSameOne) {
         FiniteJob job(shapes[shape]);
         job.step({"a", "b"}, elements, {}, as);
         const auto element = static_cast<size_t>(elements - 2);
-        // In the batch "a" comes first, and rank 1 before rank 3.
+        // The batch has "a" first, and rank 1 before rank 3.
         job.step({"a", "b"}, elements,
                  {{3, "a", 0, kNaN}, {3, "b", 0, kNaN}, {1, "b", element, -kInfinity}}, as);
         const auto told = job.told();
@@ -152,7 +153,7 @@ TEST(FiniteWatch, TellsAllRanksOfTheSameOne) {
   }
 }
 
-// And not in between: GradScaler's first overflows must not hide what goes wrong later.
+// It is not told in between: GradScaler's first overflows must not hide what goes wrong later.
 TEST(FiniteWatch, TellsAgainWhenTheStepHasDoubled) {
   FiniteJob job({.ranks_per_node = {1, 1}});
   std::vector<uint64_t> steps;

@@ -21,7 +21,7 @@ class Host final : public TimelineHost {
  public:
   std::optional<NodeIndex> timeline_parent() const override { return parent; }
   std::vector<NodeIndex> timeline_children() const override { return children; }
-  // As if each node had one child: the next one.
+  // Each node has one child, the next node.
   bool is_below_child(NodeIndex node, NodeIndex child) const override { return child <= node; }
   void send_timeline(NodeIndex to, TimelineMessage message) override {
     sent.emplace_back(to, std::move(message));
@@ -32,7 +32,7 @@ class Host final : public TimelineHost {
     return true;
   }
 
-  // The bodies of a kind that were sent, in order.
+  // Returns the bodies of a kind that were sent, in order.
   template <class Body>
   std::vector<Body> sent_of() const {
     std::vector<Body> out;
@@ -60,7 +60,7 @@ class TimelineTest : public ::testing::Test {
     options.clock_skew_ns = skew_ns;
     return std::make_unique<Timeline>(loop_, *job_, options, host);
   }
-  // One that records, and knows its parent's clock, which is its own.
+  // Makes a timeline that records, and knows its parent's clock, which equals its own.
   std::unique_ptr<Timeline> make_below(Host& host) {
     host.parent = NodeIndex{0};
     auto timeline = make(host, 1);
@@ -90,7 +90,7 @@ class TimelineTest : public ::testing::Test {
     timeline.trace()->on_launch(launched, {LocalRank{0}, LocalRank{1}},
                                 [&](LocalRank, Ticket) { return submitted_ns; });
   }
-  // One operation of one tensor, from launch to end.
+  // Records one operation of one tensor, from launch to end.
   static void record(Timeline& timeline, uint64_t seq) {
     launch(timeline, launch_of(seq, {"gradient"}));
     JobTrace& trace = *timeline.trace();
@@ -182,7 +182,7 @@ TEST_F(TimelineTest, RanksAreReadyAtTimesOfTheirOwnOrNever) {
   timeline->on_message(NodeIndex{0}, {"job", TimelineBegin{}});
   core::Launch launched = launch_of(1, {"a", "b", "c"});
   const int64_t now_ns = steady_now_ns();
-  // Rank 2: a and b at one time, c later. Rank 3: a and b, and c never.
+  // Rank 2 submits a and b at one time, and c later; rank 3 submits a and b, and never c.
   for (size_t i = 0; i < 6; ++i) launched.tickets[i] = Ticket{i};
   launched.tickets[5].reset();
   const std::vector<int64_t> at{30, 9, 30, 9, 20};
