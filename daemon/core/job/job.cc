@@ -33,11 +33,13 @@ JobCore::JobCore(Layout layout, NodeIndex self, JobOptions options)
       router_(layout_, self, options_.agreement.tree_fan_in),
       ranks_(layout_, self),
       sets_(layout_, self, options_),
-      goodbyes_(layout_, sets_) {}
+      goodbyes_(layout_, sets_),
+      handover_(layout_, self, options_, goodbyes_, router_) {}
 
 void JobCore::step(TicksMs now, Event event, Output& output) {
   now_ = now;
   sets_.set_now(now);
+  handover_.set_now(now);
   std::visit([&](const auto& e) { on(e, output); }, event);
   carry_out_recovery(output);
 }
@@ -164,7 +166,7 @@ void JobCore::on(const MessageArrived& event, Output& output) {
     if (left && message.from == layout_.coordinator()) on_left(left->rank, output);
     return;
   }
-  if (state_ == JobState::kForming || is_for_later(message, output)) return;
+  if (state_ == JobState::kForming || handover_.is_for_later(message, output)) return;
   const Result<bool> is_next = router_.accept_number(message);
   if (!is_next.is_ok()) {
     suspect(message.sender(), is_next.status(), output);
@@ -176,7 +178,7 @@ void JobCore::on(const MessageArrived& event, Output& output) {
 void JobCore::on_numbered(const Message& message, Output& output) {
   const auto passage = router_.take_in(message, output);
   if (!passage.is_ok()) return fail(passage.status(), output);
-  if (passage.value() != MessageRouter::Passage::kHere) on_passed_on(message, output);
+  if (passage.value() != MessageRouter::Passage::kHere) handover_.on_passed_on(message, output);
   if (passage.value() == MessageRouter::Passage::kPassedOn) return;
   Status status;
   if (std::holds_alternative<AgreementMessage>(message.body) ||
@@ -190,7 +192,11 @@ void JobCore::on_numbered(const Message& message, Output& output) {
   } else if (const auto* left = std::get_if<Left>(&message.body)) {
     if (message.from == layout_.coordinator() && !is_coordinator()) on_left(left->rank, output);
   } else if (const auto* handover = std::get_if<Handover>(&message.body)) {
-    on_handover(message, *handover, output);
+    const auto next = handover_.on_message(message, *handover, output);
+    status = next.status();
+    if (status.is_ok()) {
+      for (const Message& each : next.value()) on(MessageArrived{each}, output);
+    }
   }
   if (!status.is_ok()) fail(status, output);
   announce_leaves(output);
@@ -246,7 +252,7 @@ void JobCore::announce_leaves(Output& output) {
   }
   if (is_needed) return;
   for (const Rank rank : goodbyes_.take_pending()) {
-    if (state_ != JobState::kRunning && state_ != JobState::kSuspecting) return;
+    if (!epoch_goes_on()) return;
     // Left goes out before the decrees that follow from it: nodes then fail new submissions
     // themselves.
     router_.send(kEverybodyBelow, Left{rank}, output);
@@ -269,7 +275,7 @@ void JobCore::on_left(Rank rank, Output& output) {
     finish_epoch(output);
     return;
   }
-  hand_over_children(output);
+  handover_.hand_over_children(output);
   if (state_ == JobState::kSuspecting && missed_.empty() &&
       std::all_of(suspects_.begin(), suspects_.end(),
                   [&](NodeIndex node) { return goodbyes_.has_left(node); })) {
@@ -284,15 +290,12 @@ void JobCore::on(const RankWaits& event, Output&) { sets_.set_waited(event.rank,
 void JobCore::on(const TurnEnded&, Output& output) {
   // While suspecting, too: the word that ends a suspicion may wait for a plan to be given up.
   // launch_ordered() keeps the seal.
-  const auto goes_on = [&] {
-    return state_ == JobState::kRunning || state_ == JobState::kSuspecting;
-  };
   // An operation that ends at once (an error) makes room for the next: until nothing moves.
-  for (bool moved = true; moved && goes_on();) {
+  for (bool moved = true; moved && epoch_goes_on();) {
     moved = false;
     // Sets come and go on the way.
     for (const uint32_t id : sets_.ids()) {
-      Collectives* set = goes_on() ? sets_.find(id) : nullptr;
+      Collectives* set = epoch_goes_on() ? sets_.find(id) : nullptr;
       if (set) moved |= end_turn_of(*set, output);
     }
   }
@@ -302,9 +305,8 @@ bool JobCore::end_turn_of(Collectives& set, Output& output) {
   AgreementOutput agreed = set.end_turn(output);
   for (auto& [to, body] : agreed.sends) router_.send(to, std::move(body), output, set.id());
   announce_leaves(output);
-  const bool goes_on = state_ == JobState::kRunning || state_ == JobState::kSuspecting;
   // What is cancelled may be ordered anew.
-  if (agreed.ordered.empty() || !goes_on) return goes_on && !agreed.cancels.empty();
+  if (agreed.ordered.empty() || !epoch_goes_on()) return epoch_goes_on() && !agreed.cancels.empty();
   if (set.id() == 0) sets_.carry_out_changes(agreed.ordered, output);
   set.order(std::move(agreed.ordered));
   launch_ordered(set, output);
@@ -332,7 +334,7 @@ void JobCore::on(const OperationDone& event, Output& output) {
 }
 
 void JobCore::on(const OperationDiverged& event, Output& output) {
-  if (state_ != JobState::kRunning && state_ != JobState::kSuspecting) return;
+  if (!epoch_goes_on()) return;
   Collectives* set = sets_.find(event.process_set);
   if (!set) return;
   const Status status = set->on_diverged(event.seq, event.generation, event.peer);

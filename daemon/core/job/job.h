@@ -26,6 +26,7 @@
 #include "daemon/core/job/local_ranks.h"
 #include "daemon/core/job/message_router.h"
 #include "daemon/core/job/process_sets.h"
+#include "daemon/core/job/tree_handover.h"
 #include "daemon/core/messages/messages.h"
 #include "daemon/core/model/layout.h"
 #include "daemon/core/model/tree.h"
@@ -64,9 +65,9 @@ class JobCore {
   // Whose nodes this one has control links with, and what goes over which.
   const TreeLinks& links() const { return router_.links(); }
   // The node that is to be this one's next parent.
-  std::optional<NodeIndex> next_parent() const;
+  std::optional<NodeIndex> next_parent() const { return handover_.next_parent(); }
   // After JobClosed: whether no other node depends on this one any more.
-  bool may_go() const;
+  bool may_go() const { return !epoch_goes_on() || handover_.may_go(); }
   // When TimePassed is wanted; none: not before something happens.
   std::optional<TicksMs> wakes_at() const;
   // The set of all ranks, then what has been added, by id.
@@ -83,24 +84,6 @@ class JobCore {
   Rank global_rank(LocalRank rank) const { return ranks_.global(rank); }
 
  private:
-  // Moving to another parent. The link to the new one is used from when the way through the old one
-  // is empty: so everything keeps its order.
-  struct Move {
-    NodeIndex to;
-    TicksMs deadline = 0;
-    TicksMs next_attach = 0;
-    bool is_drained = false;     // nothing more comes through the old parent
-    std::vector<Message> early;  // came straight, before that
-  };
-  // How a node that leaves hands its children over to its parent: each of the three's part.
-  struct HandoverState {
-    std::optional<TicksMs> departs_at;  // this node leaves
-    std::set<NodeIndex> told;           // children of this node that are to move
-    bool has_gone = false;
-    std::optional<Move> move;
-    std::set<NodeIndex> attached;  // are to be children of this node, and have a link with it
-    std::set<NodeIndex> drained;   // likewise, and nothing more comes through their old parent
-  };
   // What is known of a node that is below this one, or this one, while the epoch forms.
   struct JoinedNode {
     std::set<Rank> attached;
@@ -150,6 +133,10 @@ class JobCore {
   Status describe_start_timeout() const;
 
   // --- running
+  // Whether the epoch has begun, and is neither sealed for good nor over.
+  bool epoch_goes_on() const {
+    return state_ == JobState::kRunning || state_ == JobState::kSuspecting;
+  }
   // While sealed nothing is launched.
   void launch_ordered(Collectives& set, Output& output);
   // What the set has to say and to launch; whether it may have more.
@@ -180,23 +167,6 @@ class JobCore {
   // It is over on this one.
   void end(Status status, Output& output);
 
-  // The link to the neighbour leads to ranks, other than the neighbour's, that have not left.
-  bool leads_to_ranks(NodeIndex neighbour) const;
-  // --- leaving a tree: job_handover.cc
-  void depart(Output& output);
-  void hand_over_children(Output& output);
-  // The message went through this node.
-  void on_passed_on(const Message& message, Output& output);
-  void on_handover(const Message& message, const Handover& handover, Output& output);
-  void move_to(NodeIndex parent, Output& output);
-  void attach(Output& output);
-  void adopt_if_ready(NodeIndex child, Output& output);
-  void go_on_under_new_parent(Output& output);
-  // It belongs to a handover, or comes too early in one: it is taken care of.
-  bool is_for_later(const Message& message, Output& output);
-  std::optional<TicksMs> handover_wakes_at() const;
-  void on_time_of_handover(Output& output);
-
   Layout layout_;
   const NodeIndex self_;
   const JobOptions options_;
@@ -221,8 +191,8 @@ class JobCore {
 
   // Of the epoch.
   ProcessSets sets_;
-  HandoverState handover_;
   Goodbyes goodbyes_;
+  TreeHandover handover_;
 
   // Policy `shrink`, of the epoch. Once failed, it helps the others to decide.
   std::optional<Recovery> recovery_;

@@ -238,7 +238,7 @@ void JobCore::finish_epoch(Output& output) {
   early_.clear();
   held_done_.clear();
   goodbyes_.forget();
-  handover_ = {};
+  handover_.forget();
   state_ = JobState::kForming;
   ++epoch_.value;
   router_.begin(epoch_);
@@ -290,9 +290,9 @@ std::optional<TicksMs> JobCore::wakes_at() const {
       if (!start_deadline_) return std::nullopt;
       return tells_parent() ? std::min(*start_deadline_, next_join_) : *start_deadline_;
     case JobState::kRunning:
-      return earlier(earlier(sets_.wakes_at(), recovery_wakes_at()), handover_wakes_at());
+      return earlier(earlier(sets_.wakes_at(), recovery_wakes_at()), handover_.wakes_at());
     case JobState::kSuspecting:
-      return earlier(earlier(suspicion_deadline_, recovery_wakes_at()), handover_wakes_at());
+      return earlier(earlier(suspicion_deadline_, recovery_wakes_at()), handover_.wakes_at());
     case JobState::kSealed:
     case JobState::kFailed: return recovery_wakes_at();
   }
@@ -300,7 +300,9 @@ std::optional<TicksMs> JobCore::wakes_at() const {
 }
 
 void JobCore::on(const TimePassed&, Output& output) {
-  on_time_of_handover(output);
+  if (epoch_goes_on()) {
+    if (Status status = handover_.on_time(output); !status.is_ok()) fail(status, output);
+  }
   if (state_ == JobState::kForming && start_deadline_) {
     if (nobody_waits()) {
       start_deadline_.reset();
@@ -331,16 +333,13 @@ void JobCore::on(const NodeLost& event, Output& output) {
     suspect(event.node, event.status, output);
     return;
   }
-  const bool is_new_parent = handover_.move && event.node == handover_.move->to;
+  const bool is_new_parent = event.node == handover_.next_parent();
   if (router_.has_tree() && !router_.links().is_neighbour(event.node) && !is_new_parent) return;
-  if (!is_new_parent && goodbyes_.has_left(event.node) && !leads_to_ranks(event.node)) {
+  if (!is_new_parent && goodbyes_.has_left(event.node) && !handover_.leads_to_ranks(event.node)) {
     for (Collectives* set : sets_.every()) {
       if (set->layout().is_member(event.node)) set->on_node_gone(event.node);
     }
-    if (router_.has_tree()) {
-      router_.remove_child(event.node);
-      hand_over_children(output);
-    }
+    if (router_.has_tree()) handover_.on_child_gone(event.node, output);
     on(TurnEnded{}, output);  // what it had decreed still counts
     const std::vector<Collectives*> sets = sets_.every();
     const bool is_missed =
@@ -398,7 +397,7 @@ void JobCore::lift_suspicion(Output& output) {
 
 void JobCore::on(const JobClosed& event, Output& output) {
   if (ranks_.is_empty()) {  // nobody here to be missed
-    depart(output);
+    if (epoch_goes_on()) handover_.depart(output);
     return;
   }
   withdraw(event.status, output);
@@ -411,8 +410,9 @@ void JobCore::fail(Status status, Output& output) {
   for (const NodeIndex neighbour : router_.links().neighbours()) {
     router_.send_straight(neighbour, Fail{failure_}, output);
   }
-  if (handover_.move && !router_.links().is_neighbour(handover_.move->to)) {
-    router_.send_straight(handover_.move->to, Fail{failure_}, output);
+  const std::optional<NodeIndex> next = handover_.next_parent();
+  if (next && !router_.links().is_neighbour(*next)) {
+    router_.send_straight(*next, Fail{failure_}, output);
   }
 }
 
