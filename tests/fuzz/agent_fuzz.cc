@@ -1,6 +1,6 @@
-// Everything that a launcher can say: AgentRequests, one behind another, each with its length in
-// two bytes. They go as far as the engine's register_job and what its handle is good for, and the
-// job has to be gone when its launcher is.
+// Fuzzes everything that a launcher can send: AgentRequests, one behind another, each with its
+// length in two bytes. They go as far as the engine's register_job and the use of its handle, and
+// the job has to be gone when its launcher is.
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -22,7 +22,7 @@
 namespace rueda::service {
 namespace {
 
-// Nobody is at the other end.
+// A control plane with nobody at the other end.
 struct NoPlane final : engine::ControlPlane {
   engine::LinkId acquire(const std::string&) override { return ++last; }
   void release(engine::LinkId) override {}

@@ -1,8 +1,8 @@
-// What a hostile member or coordinator of a job can do to a daemon: it holds the job's token, so
-// its messages are believed to be its own. They go the way of real ones, from protobuf through
-// service::from_proto() into a JobCore whose ranks are honest; what the core launches is built as
-// the engine builds it, over buffers of exactly the submitted sizes, and every byte of it is read
-// and written. Nothing may go past a buffer, abort, or be told twice.
+// Fuzzes what a hostile member or coordinator of a job can do to a daemon. It holds the job's
+// token, so its messages are believed to be its own. They take the way of real ones, from protobuf
+// through service::from_proto() into a JobCore whose ranks are honest; what the core launches is
+// built as the engine builds it, over buffers of exactly the submitted sizes, and every byte of it
+// is read and written. Nothing may go past a buffer, abort, or be told twice.
 //
 // An input is a program: the first bytes choose the job, the others are steps with operands.
 #include <algorithm>
@@ -29,7 +29,7 @@
 namespace rueda {
 namespace {
 
-// Larger ones are not built: nobody has such memory here.
+// Larger operations are not built, because nobody has that much memory here.
 constexpr int64_t kMaxBytes = 1 << 16;
 
 class Victim {
@@ -75,7 +75,7 @@ class Victim {
     return options;
   }
 
-  // --- The way to a running job, with honest peers
+  // --- The beginning of a job with honest peers
   void start() {
     for (size_t i = 0; i < locals(); ++i) attach(i);
     v1::JobMessage message;
@@ -117,7 +117,7 @@ class Victim {
     switch (bytes_.below(16)) {
       case 0:
       case 1:
-      case 2: {  // all of this node's ranks
+      case 2: {  // concerns all of this node's ranks
         submit_all();
         return step(core::TurnEnded{});
       }
@@ -163,7 +163,7 @@ class Victim {
     Buffers made;
     made.rank = rank;
     made.descriptor = std::make_shared<const TensorDescriptor>(tensor);
-    // As the session and check_place() have it.
+    // The extent is computed as in the session and in check_place().
     Extent extent;
     if (has_parts(tensor.kind)) {
       if (!set_ranks) return;
@@ -209,8 +209,8 @@ class Victim {
     step(core::OperationDone{seq, set});
   }
 
-  // --- The liar. Most of what it says is of the kind that somebody in its place would say: what is
-  // not ends the job at once, and nothing is learned.
+  // --- The liar. Most of its messages are of a kind that somebody in its place would send: others
+  // end the job at once, and nothing is learned.
   void speak() {
     v1::JobMessage message;
     is_wild_ = bytes_.below(32) == 0;
@@ -243,7 +243,7 @@ class Victim {
     message.set_epoch(core_.epoch().value);
     message.set_from_node(from.value);
     message.set_number(number);
-    // As it comes from the network.
+    // The message is parsed as it comes from the network.
     v1::JobMessage read;
     RUEDA_CHECK(read.ParseFromString(message.SerializeAsString()));
     Result<engine::Envelope> envelope = service::from_proto(read);
@@ -269,7 +269,7 @@ class Victim {
     std::advance(it, which % std::min<size_t>(in_flight_.size(), 16));
     return it->second.descriptor->name;
   }
-  // As this node has submitted it; else as somebody might.
+  // Returns the descriptor that this node has submitted, or one that somebody might submit.
   DescriptorPtr known(const std::string& name) {
     for (const auto& [ticket, buffers] : in_flight_) {
       if (buffers.descriptor->name == name) return buffers.descriptor;
@@ -308,7 +308,7 @@ class Victim {
         if (name == core::kJoinName && operation.tensors_size() == 1) operation.set_last_joined(0);
         if (DescriptorPtr tensor = known(name)) batch.push_back(std::move(tensor));
       }
-      operation.set_plan_hash(core::plan_hash(batch));  // a liar computes it, too
+      operation.set_plan_hash(core::plan_hash(batch));  // a liar computes the hash, too
       if (form == 2) operation.set_error_code(1 + bytes_.below(6));
     }
     decree.set_round(bytes_.below(3));
@@ -365,14 +365,15 @@ class Victim {
     static constexpr int kToCoordinator[] = {0, 1, 2, 0, 1, 2, 8, 10, 16, 13, 15, 12};
     static constexpr int kToMember[] = {3, 4, 5, 3, 4, 5, 16, 14, 15, 6, 7, 9, 11, 9, 11};
     const bool can_lock = options_.agreement.mode == core::Coordination::kLocked;
-    // Of a lock only when there is one, and the other way round.
+    // Messages about a lock are sent only when there is one, and the others only when there is
+    // none.
     static constexpr int kUnlocked[] = {3, 4, 5, 3, 4, 5, 16, 6, 7, 6, 7};
     static constexpr int kLocked[] = {9, 11, 16, 3, 15, 9, 11};
     if (can_lock && !core_.is_coordinator()) {
       return core_.is_locked() ? kLocked[bytes_.below(7)] : kUnlocked[bytes_.below(11)];
     }
     if (core_.is_coordinator()) return kToCoordinator[bytes_.below(12)];
-    if (is_tree_ && bytes_.below(4) == 0) return 0;  // from below
+    if (is_tree_ && bytes_.below(4) == 0) return 0;  // the sender is below
     return kToMember[bytes_.below(can_lock ? 15 : 8)];
   }
 
@@ -452,7 +453,7 @@ class Victim {
     }
   }
 
-  // --- What comes of it
+  // --- The effects of a step
   void step(core::Event event) {
     core::Output output;
     core_.step(now_, std::move(event), output);
@@ -487,7 +488,7 @@ class Victim {
     for (const core::Collectives* one : core_.process_sets()) {
       if (one->id() == launch.process_set) set = one;
     }
-    // Whoever removes a set has nothing in flight in it.
+    // A node that removes a set has nothing in flight in it.
     RUEDA_CHECK(set && !launch.tensors->empty());
     if (launch.tensors->front().descriptor->memory != MemorySpace::kHost) return Status::ok();
     const auto find = [&](LocalRank place, Ticket ticket) -> const engine::SubmittedBuffers& {
@@ -535,7 +536,7 @@ class Victim {
   std::set<std::pair<uint32_t, Seq>> under_way_;
   Seq broken_at_;
   std::vector<Rank> ranks_;
-  // What the liar has said so far.
+  // The numbers of the liar's messages so far.
   std::map<NodeIndex, uint64_t> numbers_;
   uint32_t generation_ = 0;
   bool is_wild_ = false;

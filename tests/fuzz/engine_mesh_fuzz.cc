@@ -1,6 +1,6 @@
-// libFuzzer: a neighbour that has the job's token and means harm. One node of three is real, with
-// operations of several kinds under way; the input says which frames the others send, what they
-// give back, and what the node's own control loop does meanwhile.
+// Fuzzes, with libFuzzer, a neighbour that has the job's token and means harm. One node of three is
+// real, with operations of several kinds under way; the input says which frames the others send,
+// what they give back, and what the node's own control loop does meanwhile.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -22,9 +22,9 @@ namespace {
 
 constexpr int kNodes = 3;
 constexpr int64_t kElements = 3000;
-constexpr uint32_t kMeshStream = 1u << 16;  // as in mesh.cc
+constexpr uint32_t kMeshStream = 1u << 16;  // has the value of mesh.cc
 
-// The input, byte by byte; then zeros.
+// Reads the input byte by byte, and zeros after its end.
 class Bytes {
  public:
   explicit Bytes(std::span<const uint8_t> input) : input_(input) {}
@@ -53,7 +53,7 @@ class Peer final : public transport::SendEvents, public transport::ReceiveEvents
   std::unique_ptr<transport::SendChannel> to_node;
   std::unique_ptr<transport::ReceiveChannel> from_node;
   std::vector<std::byte> memory;
-  std::vector<uint32_t> held;  // slots of what has come
+  std::vector<uint32_t> held;  // slots of frames that have come
   bool is_closed = false;
 };
 
@@ -86,7 +86,8 @@ class World {
     options_.staging_bytes = 1 << 20;
     options_.timeout_ms = 60'000;
     options_.pass_threads = &pass_threads;
-    // Probing, exchanges alone, the ring alone; and what recovers.
+    // The choices are probing, exchanges alone, and the ring alone, which is the one that can
+    // recover.
     constexpr std::array kChoices{core::AlgorithmChoice::kAuto, core::AlgorithmChoice::kCentral,
                                   core::AlgorithmChoice::kRing};
     options_.algorithm = kChoices[choice / kNodes % 3];
@@ -123,7 +124,7 @@ class World {
     switch (what % 8) {
       case 0: return launch(input.next());
       case 1:
-        // Core cancels nothing that is complete, which only a recovery would notice.
+        // Core cancels nothing that is complete, and a recovery would notice if it did.
         if (options_.policy == core::DeathPolicy::kShrink) return;
         return job_->cancel({Seq{1 + input.next() % 8u}, 1 + input.next() % 4u});
       case 2: return release(what);
@@ -199,13 +200,13 @@ class World {
 
   void launch(uint8_t choice) {
     const Kind& kind = kKinds[choice % kKinds.size()];
-    // It is refused there, and the job is over.
+    // The frame is refused there, and the job is over.
     const bool recovers = options_.policy == core::DeathPolicy::kShrink;
     if (recovers && kind.op == ReduceOp::kAdasum) return;
     auto operation = std::make_unique<Operation>();
     const bool is_decreed = has_root(kind.kind);
     uint64_t& number = launched_[is_decreed ? 1 : 0];
-    if (number >= (is_decreed ? 2u : 4u)) return;  // core's windows
+    if (number >= (is_decreed ? 2u : 4u)) return;  // keeps within core's windows
     operation->epoch = Epoch{1};
     const uint64_t first =
         core::first_of(is_decreed ? core::Track::kDecreed : core::Track::kLockable).value;
@@ -251,7 +252,7 @@ class World {
     header.stable_seq = shape & 128 ? input.next_word() : 0;
     if (!peer->to_node->slot_free(header.slot)) return;
     for (uint8_t& byte : std::span(payload_).first(16)) byte = input.next();
-    // It lies in registered memory, which each peer has.
+    // The payload lies in registered memory, which each peer has.
     auto* const at = peer->memory.data();
     const uint32_t bytes = std::min<uint32_t>(header.payload_bytes, slot_bytes_);
     header.payload_bytes = bytes;
@@ -272,10 +273,10 @@ class World {
   std::unique_ptr<transport::Transport> node_transport_;
   std::unique_ptr<transport::Transport> peer_transport_;
   std::vector<std::unique_ptr<Peer>> peers_;
-  std::vector<transport::RegionKey> regions_;  // by peer
+  std::vector<transport::RegionKey> regions_;  // keys by peer
   std::vector<std::vector<std::byte>> tensors_;
   std::array<uint8_t, 64> payload_{};
-  std::array<uint64_t, 2> launched_{};  // by track
+  std::array<uint64_t, 2> launched_{};  // numbers by track
   uint32_t slot_bytes_ = 4096;
   std::unique_ptr<DataJob> job_;
 };

@@ -1,5 +1,5 @@
-// An input of a fuzzer as a program: bytes from which steps, numbers and tensors are read; and what
-// control_fuzz.cc makes of them.
+// Reads an input of a fuzzer as a program: bytes from which steps, numbers and tensors are made,
+// for control_fuzz.cc.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ class Bytes {
   }
   uint8_t below(int bound) { return static_cast<uint8_t>(take() % bound); }
   bool flip() { return (take() & 1) != 0; }
-  // Mostly a small number, at times a huge one.
+  // Returns a number that is mostly small, and huge at times.
   uint64_t number() {
     const uint8_t byte = take();
     if (byte < 240) return byte % 16;
@@ -39,14 +39,14 @@ class Bytes {
   std::span<const uint8_t> rest_;
 };
 
-// What a program may submit, and a liar may speak of.
+// Makes a tensor that a program may submit, and that a liar may speak of.
 inline TensorDescriptor make_tensor(Bytes& bytes) {
   TensorDescriptor tensor;
   const uint8_t which = bytes.below(12);
   tensor.name = std::string(1, static_cast<char>('a' + which));
   tensor.op = ReduceOp::kSum;
   tensor.shape = {static_cast<int64_t>(1 + which)};
-  if (bytes.flip()) return tensor;  // as everybody has it
+  if (bytes.flip()) return tensor;  // the tensor has the usual fields
   static constexpr CollectiveKind kKinds[] = {
       CollectiveKind::kAllreduce,     CollectiveKind::kAllreduce, CollectiveKind::kBroadcast,
       CollectiveKind::kBarrier,       CollectiveKind::kAllgather, CollectiveKind::kReduce,

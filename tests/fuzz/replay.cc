@@ -1,8 +1,7 @@
-// What a fuzzer's entry does with the inputs of its corpus, and with some made of them: a test
-// without libFuzzer, which needs clang. Each line of the corpus is one input, in hexadecimal
-// digits.
+// Replays a fuzzer's corpus, and inputs that are made from it: a test without libFuzzer, which
+// needs clang. Each line of the corpus is one input, in hexadecimal digits.
 //
-// Run as: NAME_replay CORPUS.txt; RUEDA_TEST_SCALE says how many inputs are made of each (100).
+// Run it as NAME_replay CORPUS.txt; RUEDA_TEST_SCALE says how many inputs are made of each (100).
 
 #include <cstdint>
 #include <cstdio>
@@ -35,7 +34,8 @@ bool read_line(const std::string& line, Input& input) {
   return true;
 }
 
-// A few bytes changed, an end cut off, or the end of another input put in its place.
+// Returns an input with a few bytes changed, an end cut off, or the end of another input in its
+// place.
 Input made_of(const Input& input, const std::vector<Input>& all, std::mt19937_64& random) {
   Input made = input;
   switch (random() % 4) {

@@ -1,5 +1,5 @@
-// Everything that a hostile client can hand to the session room: messages, interned tensors, and
-// what it writes into the rings. The first byte chooses the door.
+// Fuzzes everything that a hostile client can hand to the session room: messages, interned tensors,
+// and what it writes into the rings. The first byte chooses which of these is fuzzed.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -153,7 +153,7 @@ void fuzz_rings(std::span<const uint8_t> input) {
   }
 }
 
-// Of pieces 2 to 9.
+// Fuzzes joins of pieces 2 to 9.
 void fuzz_join(const rueda_abi_device_join& join) {
   DeviceTable devices(kCapacity);
   add_counters(devices);
@@ -185,7 +185,7 @@ void fuzz_messages(std::span<const uint8_t> input) {
   MessageReader reader(::getuid());
   bool is_open = true;
   while (is_open && !input.empty()) {
-    // Cut at places of the input's choosing.
+    // The messages are cut at places of the input's choosing.
     size_t piece = std::min<size_t>(input.size(), 1 + input[0]);
     RUEDA_CHECK(::send(far.get(), input.data(), piece, MSG_DONTWAIT) ==
                 static_cast<ssize_t>(piece));

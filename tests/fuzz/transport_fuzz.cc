@@ -1,5 +1,5 @@
-// libFuzzer: everything that the TCP transport parses before or after it trusts a peer.
-// The first byte chooses the parser and how the rest is cut into reads.
+// Fuzzes, with libFuzzer, everything that the TCP transport parses before or after it trusts a
+// peer. The first byte chooses the parser and how the rest is cut into reads.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -29,7 +29,7 @@ void fuzz_hello(std::span<const std::byte> input) {
   std::memcpy(static_cast<void*>(&reply), input.data(), std::min(input.size(), sizeof(reply)));
   (void)check_hello_prefix(std::as_bytes(std::span(&hello, 1)).first(kHelloPrefixBytes)).is_ok();
   (void)check_reply(reply).is_ok();
-  // Nobody guesses a MAC.
+  // The value does not matter, because the fuzzer cannot guess a MAC.
   const JobToken token{};
   RUEDA_CHECK(!is_authentic(reply, hello, token));
 }
@@ -61,7 +61,7 @@ struct Placer final : ReceiveEvents {
 };
 
 // Headers are mended so that the fuzzer gets past the magic and the job; slot, kind, payload size
-// and the places of the cuts stay its own.
+// and the places of the cuts are the fuzzer's.
 void fuzz_frames(std::span<const std::byte> input, size_t piece_bytes, bool releases) {
   const ChannelId id{1, 1, 0, 1, 0};
   std::vector<std::byte> stream(input.begin(), input.end());

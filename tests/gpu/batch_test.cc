@@ -9,7 +9,7 @@
 namespace rueda::gpu {
 namespace {
 
-// A batch of two segments that is right, to be spoilt.
+// Holds a right batch of two segments, which tests spoil.
 struct Fixture {
   std::vector<DeviceAddress> sources{4096, 8192};
   std::vector<DeviceAddress> destinations{4096, 16384, 32768};
@@ -98,7 +98,7 @@ TEST(CheckBatch, HasBounds) {
   for (Segment& segment : fixture.segments) segment.sources = fixture.sources;
   EXPECT_EQ(check_batch(fixture.batch).code(), Code::kInvalidArgument);
 
-  // Nine words a segment.
+  // The batch has nine words a segment.
   Fixture many;
   constexpr size_t kMost = kMaxTableBytes / (9 * sizeof(uint64_t));
   many.segments.resize(kMost, many.segments[0]);

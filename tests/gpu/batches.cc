@@ -19,7 +19,7 @@ const uint8_t* bytes_at(const std::vector<std::byte>& memory, size_t place) {
   return reinterpret_cast<const uint8_t*>(memory.data() + place);
 }
 
-// A bool is any byte; in the model 0 or 1.
+// Returns an element's value. A bool is any byte, and 0 or 1 in the model.
 double value_at(DType dtype, const uint8_t* at) {
   const double value = model::decode(dtype, at);
   return dtype == DType::kBool ? (value != 0 ? 1 : 0) : value;
@@ -62,7 +62,7 @@ BatchMemory::BatchMemory(const BatchPlan& plan, uint64_t seed) : plan_(plan) {
       const size_t size = element_bytes(input_type(k));
       for (uint64_t i = 0; i < piece.count; ++i) {
         uint64_t bits = random();
-        // Often none but the exponent's: infinities, zeros, powers of two.
+        // Often only bits of the exponent are set: infinities, zeros, powers of two.
         if (is_floating(input_type(k)) && random() % 8 == 0) bits = ~uint64_t{0} << (random() % 64);
         std::memcpy(bytes_at(before_, piece.inputs[k] + i * size), &bits, size);
       }
@@ -163,7 +163,7 @@ std::vector<std::byte> BatchMemory::by_kernels() const {
     std::vector<float> wide(piece.count);
     const void* partial = plan_.has_partial ? bytes_at(before_, piece.inputs[0]) : nullptr;
     if (partial != nullptr && plan_.partial_type() != dst) {
-      // What arrived rounded and goes no further is widened first.
+      // A value that arrived rounded and goes no further is widened first.
       void* const to = wide.data();
       reduce::widen(std::span(&to, 1), partial, plan_.partial_type(), piece.count);
       partial = to;

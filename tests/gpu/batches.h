@@ -1,4 +1,4 @@
-// Batches of every kind, what they should give, and how that is compared.
+// Makes batches of every kind and their expected results, and compares them.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace rueda::gpu {
 
-// What a batch consists of; offsets and counts in elements.
+// Describes a batch; offsets and counts are in elements.
 struct BatchPlan {
   DType dtype = DType::kFloat32;
   std::optional<DType> partial_dtype;
@@ -24,10 +24,10 @@ struct BatchPlan {
   bool has_partial = false;
   size_t sources = 1;
   size_t destinations = 1;
-  std::vector<uint64_t> counts;  // by segment
-  // Whether the pieces of a segment lie alike modulo 16 bytes; else each begins where it likes.
+  std::vector<uint64_t> counts;  // of each segment
+  // If true, the pieces of a segment lie alike modulo 16 bytes; otherwise each begins anywhere.
   bool lie_alike = true;
-  // The first destination is the first source.
+  // If true, the first destination is the first source.
   bool is_in_place = false;
 
   DType partial_type() const { return partial_dtype.value_or(dtype); }
@@ -35,38 +35,39 @@ struct BatchPlan {
   std::string name() const;
 };
 
-// Of several counts, one of which takes more than one tile of the CUDA kernel.
+// Returns several counts, one of which takes more than one tile of the CUDA kernel.
 std::vector<uint64_t> odd_counts();
 
-// A plan laid out in one memory, which begins at a multiple of 256: inputs, then outputs, with
+// Lays out a plan in one memory, which begins at a multiple of 256: inputs, then outputs, with
 // guards of kGuard around every piece.
 class BatchMemory {
  public:
   static constexpr std::byte kGuard{0xc3};
-  // The element of input k (0: the partial if there is one), segment, index.
+  // Returns the element of input k (0 is the partial if there is one), segment, index.
   using Fill = std::function<double(size_t input, size_t segment, uint64_t i)>;
 
   BatchMemory(const BatchPlan& plan, uint64_t seed, const Fill& fill);
-  // Inputs of any bits: infinities, NaN, the smallest and the largest.
+  // Fills inputs with any bits: infinities, NaN, the smallest and the largest.
   BatchMemory(const BatchPlan& plan, uint64_t seed);
 
   size_t size() const { return before_.size(); }
   const std::vector<std::byte>& before() const { return before_; }
-  // For a memory that lies at `base`. Valid until the next call.
+  // Returns the batch for a memory that lies at `base`. It is valid until the next call.
   Batch at(DeviceAddress base);
 
-  // By the scalar model, in float64, rounded once. Integers: as the model of tests/reduce.
+  // Returns the results of the scalar model, in float64, rounded once. Integers are as in the model
+  // of tests/reduce.
   std::vector<std::byte> expected() const;
-  // By the CPU's kernels (daemon/reduce/kernels.h).
+  // Returns the results of the CPU's kernels (daemon/reduce/kernels.h).
   std::vector<std::byte> by_kernels() const;
-  // A sentence about the first byte that is not as expected; a NaN is as good as another. Empty:
-  // there is none.
+  // Returns a sentence about the first byte that differs, or "" if none does. All NaN count as
+  // equal.
   std::string difference(const std::vector<std::byte>& after,
                          const std::vector<std::byte>& expected) const;
 
  private:
   struct Piece {
-    std::vector<size_t> inputs;  // places; the partial first
+    std::vector<size_t> inputs;  // places; the partial's is first
     std::vector<size_t> outputs;
     uint64_t count = 0;
   };

@@ -1,5 +1,5 @@
-// What every device says of communicators: two members, one on this device and one on another GPU;
-// where there is one GPU, one that is alone.
+// Tests communicators on every device: two members, one on this device and one on another GPU;
+// where there is one GPU, one member alone.
 #include <cstring>
 #include <numeric>
 #include <vector>
@@ -21,7 +21,7 @@ class GpuCommunicator : public GpuConformance {
     std::span<std::byte> host;
   };
 
-  // Connects as many as there are GPUs. Skips where there is no library for it.
+  // Connects as many members as there are GPUs. Skips the test where the library is missing.
   void connect() {
     members_.clear();
     members_.push_back({.device = &device()});
@@ -43,7 +43,8 @@ class GpuCommunicator : public GpuConformance {
     }
     ASSERT_TRUE(until([](Member& member) { return member.communicator->health(); }));
   }
-  // Until the call succeeds for all. False: one fails, or it takes too long.
+  // Repeats the call until it succeeds for all members. Returns false if one fails, or it takes too
+  // long.
   template <class Call>
   bool until(Call call) {
     std::vector<bool> done(members_.size());
@@ -164,7 +165,7 @@ TEST_P(GpuCommunicator, WaitsForTheOtherMembersStream) {
     });
   };
   for (size_t i = 0; i < 2; ++i) put(members_[i], std::vector<float>(kElements, 1));
-  ASSERT_TRUE(reduce());  // the first connects, and waits for the devices
+  ASSERT_TRUE(reduce());  // connects, and waits for the devices
   for (Member& member : members_) EXPECT_EQ(get<float>(member), std::vector<float>(kElements, 2));
   for (size_t i = 0; i < 2; ++i) put(members_[i], std::vector<float>(kElements, 1));
   ASSERT_TRUE(members_[1].stream->wait_value(gate, 1).is_ok());
@@ -175,7 +176,7 @@ TEST_P(GpuCommunicator, WaitsForTheOtherMembersStream) {
   for (Member& member : members_) EXPECT_EQ(get<float>(member), std::vector<float>(kElements, 8));
 }
 
-// Who leaves does not wait for others, and has nothing to give back to the device but itself.
+// A member that leaves does not wait for others, and holds nothing of the device but itself.
 TEST_P(GpuCommunicator, IsLeftWhileTheOthersAreWaitedFor) {
   connect();
   if (IsSkipped()) return;

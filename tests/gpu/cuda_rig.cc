@@ -1,6 +1,6 @@
-// CUDA in the suite: the plugin, and neighbours that are processes, because CUDA does not open a
-// handle in the process that made it. A neighbour is this program again, and does as it is told
-// over a socket.
+// Brings CUDA into the suite: the plugin, and neighbours that are processes, because CUDA does not
+// open a handle in the process that made it. A neighbour is this program again, and does what it is
+// told over a socket.
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -21,7 +21,7 @@ namespace {
 constexpr char kNeighbourFlag[] = "--gpu-neighbour=";  // its socket, a comma, the GPU's ordinal
 
 struct Request {
-  bool is_share = false;  // else take_back
+  bool is_share = false;  // false: take_back
   uint8_t seed = 0;
   Sharing sharing = Sharing::kIpc;
   uint64_t bytes = 0;
@@ -80,7 +80,7 @@ Result<MemoryHandle> share(Device& device, const Request& request, DeviceAddress
   return device.export_memory(last);
 }
 
-// Until the other end of the socket is closed.
+// Runs a neighbour until the other end of the socket is closed.
 int run_neighbour(int socket, int ordinal) {
   const auto plugin = load_plugin();
   if (!plugin.is_ok()) return 1;

@@ -1,4 +1,4 @@
-// Against the model of tests/reduce, which shares nothing with it.
+// Tests elements against the model of tests/reduce, which shares nothing with them.
 #include "daemon/gpu/element.h"
 
 #include <cmath>
@@ -44,7 +44,7 @@ void expect_rounded(model::Format format) {
     ASSERT_EQ(Element::store(value), model::encode_bits(format, value)) << value;
   };
   for (int i = 0; i < 1'000'000; ++i) check(float_of(static_cast<uint32_t>(random())));
-  // Ties, and their neighbours.
+  // The values are ties, and their neighbours.
   for (uint32_t bits = 0; bits < 65536; ++bits) {
     const float low = Element::load(static_cast<uint16_t>(bits));
     const float high = Element::load(static_cast<uint16_t>(bits + 1));

@@ -1,7 +1,7 @@
-// A CUDA driver that is none: the functions of libcuda.so.1 that librueda and the tests' programs
-// use, on fake GPUs, RUEDA_FAKE_GPU_COUNT of them (1), whose memory lies in the folder
-// RUEDA_FAKE_GPU, where GPU workers have it, too. RUEDA_CUDA_LIBRARY names the library; programs
-// that use it run on a real driver as well. A context is a GPU.
+// A fake CUDA driver: the functions of libcuda.so.1 that librueda and the tests' programs use, on
+// RUEDA_FAKE_GPU_COUNT fake GPUs (1), whose memory lies in the folder RUEDA_FAKE_GPU, where GPU
+// workers have it, too. RUEDA_CUDA_LIBRARY names the library; programs that use it run on a real
+// driver as well. A context is a GPU.
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
@@ -72,7 +72,7 @@ struct Created {
   int ordinal = 0;
 };
 
-// Never destroyed, as a driver's state is not.
+// The state is never destroyed, as a driver's is not.
 struct State {
   State() {
     const std::string count = variable("RUEDA_FAKE_GPU_COUNT");
@@ -80,12 +80,12 @@ struct State {
     for (int i = 0; i < gpus_wanted; ++i) gpus.emplace_back(i);
   }
 
-  std::deque<Gpu> gpus;  // by ordinal
+  std::deque<Gpu> gpus;  // in the order of ordinals
   std::mutex sharing_mutex;
-  std::map<DeviceAddress, Sharing> sharing;  // of what this process has allocated
-  std::map<uint64_t, Created> created;       // by its handle
+  std::map<DeviceAddress, Sharing> sharing;  // of memory that this process has allocated
+  std::map<uint64_t, Created> created;       // by handle
   uint64_t last_handle = 0;
-  std::set<void*> captured;  // streams
+  std::set<void*> captured;  // the streams that are being captured
 };
 
 State& state() {
@@ -93,7 +93,7 @@ State& state() {
   return *the_state;
 }
 
-thread_local std::vector<void*> current;  // contexts
+thread_local std::vector<void*> current;  // the stack of contexts
 
 Gpu& current_gpu() {
   const bool is_one = !current.empty() && current.back() != nullptr;
@@ -102,7 +102,7 @@ Gpu& current_gpu() {
 
 int ordinal_of(const Gpu& gpu) { return gpu.device.facts().ordinal; }
 
-// Whose the address is; null: nobody's.
+// Returns the GPU that the address belongs to, or null.
 Gpu* gpu_at(DeviceAddress address) {
   for (Gpu& gpu : state().gpus) {
     if (gpu.device.find(address).is_ok() || gpu.device.find_reserved(address).is_ok()) return &gpu;
@@ -110,7 +110,7 @@ Gpu* gpu_at(DeviceAddress address) {
   return nullptr;
 }
 
-// With the device of an address.
+// Calls `use` with the device of an address.
 template <class Use>
 int on_device_at(DeviceAddress address, Use use) {
   Gpu* const gpu = gpu_at(address);
@@ -215,7 +215,8 @@ int cuCtxPopCurrent_v2(void** context) {
   return kSuccess;
 }
 
-// Of an address that is reserved, the range is all that was reserved, and memory of no context.
+// For an address that is reserved, the range is everything that was reserved, and the memory has no
+// context.
 int cuPointerGetAttribute(void* out, int attribute, CuPointer address) {
   return on_device_at(address, [&](Gpu& gpu) {
     const Result<Allocation> found = gpu.device.find(address);
@@ -247,7 +248,7 @@ int cuMemGetAddressRange_v2(CuPointer* base, size_t* bytes, CuPointer address) {
   return put(bytes, size_t{found.value().bytes});
 }
 
-// Of all GPUs together.
+// The sizes are those of all GPUs together.
 int cuMemGetInfo_v2(size_t* free, size_t* total) {
   *total = kMemoryBytes;
   *free = kMemoryBytes - fake::Block::taken_bytes(variable("RUEDA_FAKE_GPU"));
@@ -256,11 +257,12 @@ int cuMemGetInfo_v2(size_t* free, size_t* total) {
 int cuMemAlloc_v2(CuPointer* address, size_t bytes) {
   return allocate(address, bytes, Sharing::kIpc);
 }
-// Virtual memory management in one call.
+// Does all of virtual memory management in one call.
 int rueda_fake_alloc_fd(CuPointer* address, size_t bytes) {
   return allocate(address, bytes, Sharing::kFd);
 }
-// Where the CPU has what this process has allocated, for programs that compute there.
+// Returns where the CPU has memory that this process has allocated, for programs that compute
+// there.
 void* rueda_fake_host_memory(CuPointer address) {
   Gpu* const gpu = gpu_at(address);
   return gpu != nullptr ? gpu->device.host_memory(address) : nullptr;
@@ -279,8 +281,8 @@ int cuIpcGetMemHandle(void* handle, CuPointer address) {
   });
 }
 
-// Virtual memory management. What is unmapped is freed at once. Addresses are of the GPU whose
-// context reserves them: only its memory is mapped there.
+// Virtual memory management. Memory that is unmapped is freed at once. Addresses belong to the GPU
+// whose context reserves them: only its memory is mapped there.
 int cuMemGetAllocationGranularity(size_t* bytes, const void*, int) {
   return put(bytes, size_t{fake::kGranuleBytes});
 }
@@ -291,7 +293,7 @@ int cuMemAddressReserve(CuPointer* address, size_t bytes, size_t, CuPointer, uns
 int cuMemCreate(unsigned long long* handle, size_t bytes, const void* properties,
                 unsigned long long) {
   if (bytes == 0 || bytes % fake::kGranuleBytes != 0) return kInvalidValue;
-  // Of CUmemAllocationProp: two enums, and a location, which is a type and a number.
+  // CUmemAllocationProp begins with two enums and a location, which is a type and a number.
   int ordinal = 0;
   std::memcpy(&ordinal, static_cast<const char*>(properties) + 3 * sizeof(int), sizeof ordinal);
   const std::lock_guard lock(state().sharing_mutex);
@@ -341,7 +343,7 @@ int cuMemExportToShareableHandle(void* fd, unsigned long long handle, int, unsig
 }
 int cuMemRelease(unsigned long long) { return kSuccess; }
 
-// Portable, whatever the flags: all GPUs have it.
+// The memory is portable, whatever the flags: all GPUs have it.
 int cuMemHostRegister_v2(void* memory, size_t bytes, unsigned int) {
   int result = kSuccess;
   for (Gpu& gpu : state().gpus) {
@@ -376,7 +378,8 @@ int cuStreamQuery(void* stream) {
   if (!is_idle.is_ok()) return to_result(is_idle.status());
   return is_idle.value() ? kSuccess : kNotReady;
 }
-// Nothing is recorded: who asks is told, and gives it nothing.
+// Nothing is recorded: a caller that asks is told that a capture is under way, and then gives the
+// stream no work.
 int cuStreamIsCapturing(void* stream, int* status) {
   const std::lock_guard lock(state().sharing_mutex);
   return put(status, state().captured.contains(stream) ? 1 : 0);

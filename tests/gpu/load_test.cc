@@ -1,4 +1,4 @@
-// What is loaded, and what is said when it cannot be.
+// Tests which plugins are loaded, and the errors when they cannot be.
 #include "daemon/gpu/load.h"
 
 #include <filesystem>
@@ -62,7 +62,8 @@ TEST(LoadPlugin, RefusesAnotherBuilds) {
   }
 }
 
-// The real one, where it is built: it loads anywhere, and without a driver says that there is none.
+// The real plugin, where it is built, loads anywhere, and says that there is no driver if that is
+// so.
 TEST(LoadPlugin, TheCudaPluginLoadsWithoutADriver) {
   if (!std::filesystem::exists(library_dir() / kPluginFile)) {
     GTEST_SKIP() << "this build has no " << kPluginFile;

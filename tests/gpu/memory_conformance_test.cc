@@ -1,4 +1,4 @@
-// What every device says of memory: limits, addresses, handles of other processes.
+// Tests memory on every device: limits, addresses, handles of other processes.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -199,7 +199,7 @@ TEST_P(GpuMemory, WhatTheNeighbourHasTakenBackIsRefused) {
   EXPECT_TRUE(is_refusal(device().import_memory(handle).status()));
 }
 
-// Pieces of a neighbour's, imported, with the seed of each.
+// Holds a neighbour's pieces, imported, with the seed of each.
 class GpuJoin : public GpuMemory {
  protected:
   DeviceAddress import_piece(uint8_t seed, Sharing sharing = Sharing::kFd) {
@@ -230,7 +230,7 @@ class GpuJoin : public GpuMemory {
   }
 
   static constexpr size_t kPieceBytes = 50'000;
-  uint64_t whole_ = 0;  // bytes of a piece, as its handle has them
+  uint64_t whole_ = 0;  // the bytes of a piece, as its handle has them
 
  private:
   std::unique_ptr<Neighbour> neighbour_;
@@ -248,7 +248,7 @@ TEST_P(GpuJoin, LaysImportsOneBehindAnotherInTheOrderGiven) {
   expect_piece(at, 3);
   expect_piece(at + whole_, 1);
   expect_piece(at + 2 * whole_, 2);
-  // What is written across its seams is in the pieces.
+  // Bytes that are written across the seams are in the pieces.
   std::vector<std::byte> across(whole_ + 200);
   for (size_t i = 0; i < across.size(); ++i) across[i] = shared_byte(i, 77);
   put(at + whole_ - 100, across);

@@ -1,4 +1,4 @@
-// Communicators of NCCL, with a library that does as the test says.
+// Tests communicators of NCCL, with a library that does what the test says.
 #include <cstdlib>
 #include <deque>
 #include <vector>
@@ -17,10 +17,11 @@ using testing::HasSubstr;
 
 constexpr int kRemoteError = 6;
 
-// What a call was given, and what the next ones return; the last again and again.
+// Holds the arguments of calls, and the results of the next ones; the last result comes again and
+// again.
 struct Script {
-  std::deque<int> begins;  // of what begins something
-  std::deque<int> states;  // ncclCommGetAsyncError
+  std::deque<int> begins;  // results of calls that begin something
+  std::deque<int> states;  // results of ncclCommGetAsyncError
   std::vector<std::string> calls;
   Config config;
   const char* last_error = "";
@@ -122,13 +123,13 @@ TEST_F(Nccl, IsNeverWaitedForWhileItConnects) {
   EXPECT_GT(script.config.max_ctas, 0);
   EXPECT_EQ(communicator->health().code(), Code::kUnavailable);
   EXPECT_EQ(reduce(*communicator).code(), Code::kUnavailable);
-  EXPECT_EQ(script.calls.size(), 1u);  // it was not asked yet
+  EXPECT_EQ(script.calls.size(), 1u);  // its state was not asked for yet
   EXPECT_TRUE(reduce(*communicator).is_ok());
   EXPECT_EQ(script.calls.back(), "reduce 512 7 9 2");
   EXPECT_GE(entered_, 4);
 }
 
-// NCCL may go on with a call by itself; then nothing else may be called, and it not again.
+// NCCL may go on with a call by itself; then nothing else may be called, and that call not again.
 TEST_F(Nccl, ACallThatTakesTimeIsMadeOnce) {
   const auto communicator = connect();
   script.begins = {kInProgress, kSuccess};
@@ -195,7 +196,7 @@ TEST(NcclLibrary, OneThatIsNotThereOrNoneIsAnErrorWithTheRemedy) {
   ::unsetenv("RUEDA_NCCL_LIBRARY");
 }
 
-// The one of this machine, where there is one, has what we ask it for.
+// This machine's library, if there is one, has the functions that we call.
 TEST(NcclLibrary, TheMachinesIsFound) {
   const auto loaded = load();
   if (!loaded.is_ok()) GTEST_SKIP() << loaded.status().message();

@@ -7,7 +7,8 @@
 namespace rueda::gpu {
 namespace {
 
-// Each element once, in order, and cuts within a segment at multiples of 64.
+// Checks that each element occurs once, in order, and that cuts within a segment are at multiples
+// of 64.
 void expect_cut(const std::vector<uint64_t>& counts, size_t parts) {
   const auto cut = cut_into_parts(counts, parts);
   ASSERT_EQ(cut.size(), parts);
@@ -53,7 +54,7 @@ TEST(Parts, AreNearlyEqual) {
 TEST(Parts, OfASegmentBeginWhereItIsAlignedAsItsBeginningIs) {
   const auto cut = cut_into_parts(std::vector<uint64_t>{1000, 9000}, 2);
   ASSERT_EQ(cut[0].size(), 2u);
-  EXPECT_EQ(cut[0][1].end, 3968u);  // at most 4000
+  EXPECT_EQ(cut[0][1].end, 3968u);  // is the largest multiple of 64 up to 4000
   ASSERT_EQ(cut[1].size(), 1u);
   EXPECT_EQ(cut[1][0].begin, 3968u);
   EXPECT_EQ(cut[1][0].end, 9000u);

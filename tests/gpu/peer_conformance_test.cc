@@ -1,5 +1,4 @@
-// What every device says of another GPU's memory: how it is reached, and the order between two
-// GPUs.
+// Tests, on every device, how another GPU's memory is reached, and the order between two GPUs.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -31,7 +30,7 @@ class GpuPeer : public GpuConformance {
   }
 
   Device& peer() { return *peer_; }
-  // shared_byte()s of a neighbour on the device's GPU, imported there.
+  // Imports, on a device, shared_byte()s of a neighbour on its GPU.
   DeviceAddress import_on(Device& where, uint8_t seed, Sharing sharing) {
     Neighbour& neighbour = &where == peer_ ? *neighbour_ : *own_neighbour_;
     const auto handle = neighbour.share(kBytes, seed, sharing);
@@ -53,7 +52,7 @@ class GpuPeer : public GpuConformance {
     for (size_t i = 0; i < bytes; ++i) made[i] = shared_byte(i, seed);
     return made;
   }
-  // The peer's own look at its memory.
+  // Returns the bytes as the peer reads them in its own memory.
   std::vector<std::byte> get_by_peer(DeviceAddress from, size_t bytes) {
     const auto host = peer().allocate_host(bytes).value();
     const auto stream = peer().make_stream(Priority::kLow).value();
@@ -67,7 +66,7 @@ class GpuPeer : public GpuConformance {
   Device* peer_ = nullptr;
   std::unique_ptr<Neighbour> neighbour_;
   std::unique_ptr<Neighbour> own_neighbour_;
-  uint64_t whole_ = 0;  // bytes of what was imported last, as its handle has them
+  uint64_t whole_ = 0;  // the bytes of the last import, as its handle has them
 };
 
 TEST_P(GpuPeer, IsAnotherGpuThatReachesUsAndWeIt) {
@@ -148,7 +147,7 @@ TEST_P(GpuPeer, ACounterOrdersTheStreamsOfTwoGpus) {
   EXPECT_EQ(peer().reach_host(device(), memory.data()).code(), Code::kInvalidArgument);
   EXPECT_EQ(peer().reach_host(device(), memory.data() + 8).code(), Code::kNotFound);
   EXPECT_EQ(peer().register_host(memory).code(), Code::kInvalidArgument);
-  // What one GPU writes the other reads, again and again.
+  // One GPU reads what the other writes, again and again.
   const DeviceAddress theirs = import_on(peer(), 0, Sharing::kIpc);
   const DeviceAddress at = reach(device(), peer(), theirs);
   const DeviceAddress scratch = allocate(kBytes);
@@ -169,7 +168,7 @@ TEST_P(GpuPeer, ACounterOrdersTheStreamsOfTwoGpus) {
   EXPECT_TRUE(device().free_host(memory.data()).is_ok());
 }
 
-// Each GPU adds up a half of what both have, for both: as the worker does.
+// Each GPU adds up a half of what both have, for both, as the worker does.
 TEST_P(GpuPeer, TwoGpusReduceAHalfEachForBoth) {
   constexpr uint64_t kCount = kBytes / 4;
   const std::array<DeviceAddress, 2> imports{import_on(device(), 1, Sharing::kIpc),
@@ -184,7 +183,7 @@ TEST_P(GpuPeer, TwoGpusReduceAHalfEachForBoth) {
     const Segment segment{.count = end - begin, .sources = moved, .destinations = moved};
     ASSERT_TRUE(own.reduce({.dtype = DType::kInt32, .segments = {&segment, 1}}).is_ok());
   };
-  constexpr uint64_t kHalf = 6208;  // a multiple of 64
+  constexpr uint64_t kHalf = 6208;  // is a multiple of 64
   reduce(*stream, ours, 0, kHalf);
   reduce(*peers, theirs, kHalf, kCount);
   ASSERT_TRUE(finish(*stream).is_ok());

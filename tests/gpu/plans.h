@@ -1,4 +1,5 @@
-// The plans that every reduction is tested with: on each device, and the CUDA kernel's text alone.
+// Lists the plans that every reduction is tested with: on each device, and for the CUDA kernel's
+// text alone.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,7 @@ inline constexpr ReduceOp kAllOps[] = {ReduceOp::kSum, ReduceOp::kAverage, Reduc
 
 using UsePlan = std::function<void(const BatchPlan& plan)>;
 
-// Every dtype, operator and number of sources from 1 to 8.
+// Visits every dtype, operator and number of sources from 1 to 8.
 inline void for_each_plain_plan(const UsePlan& use) {
   for (const DType dtype : kAllDTypes) {
     for (const ReduceOp op : kAllOps) {
@@ -32,7 +33,7 @@ inline void for_each_plain_plan(const UsePlan& use) {
   }
 }
 
-// Partials, scales, wire types, and nothing but a partial.
+// Visits plans with partials, scales and wire types, and with nothing but a partial.
 inline void for_each_other_plan(const UsePlan& use) {
   for (const DType dtype : kAllDTypes) {
     const bool is_bool = dtype == DType::kBool;
@@ -58,7 +59,7 @@ inline void for_each_other_plan(const UsePlan& use) {
   }
 }
 
-// Float32 that travels rounded: sent first, passed on, received last, scattered.
+// Visits plans of float32 that travels rounded: sent first, passed on, received last, scattered.
 inline void for_each_wire_plan(const UsePlan& use) {
   for (const DType wire : {DType::kFloat16, DType::kBFloat16}) {
     for (const bool lie_alike : {true, false}) {

@@ -1,4 +1,4 @@
-// What every device says of batches: the right values, the CPU's bits, nothing beside them.
+// Tests batches on every device: the right values, the CPU's bits, and nothing written beside them.
 #include <atomic>
 #include <cmath>
 #include <cstring>
@@ -34,8 +34,8 @@ class GpuReduce : public GpuConformance {
   DeviceAddress memory_ = 0;
 };
 
-// Small numbers, whose sums and products have no more bits than float32 and the integers hold, so
-// that the float64 of the model, rounded once, is the one right answer.
+// Returns a small number. Sums and products of such numbers have no more bits than float32 and the
+// integers hold, so that the model's float64, rounded once, is the one right answer.
 double small_number(DType dtype, ReduceOp op, size_t input, uint64_t i) {
   const auto pick = static_cast<int>((i * 7 + input * 3) % 5);
   if (dtype == DType::kBool) return pick == 0 ? 0 : pick * 50;
@@ -85,7 +85,7 @@ TEST_P(GpuReduce, WireTypesAsTheCpusKernels) {
   });
 }
 
-// Rank r gives 2^r: the sum says whose values are in it, and how often.
+// Rank r gives 2^r, so a sum says whose values are in it, and how often.
 TEST_P(GpuReduce, ASumSaysWhoseValuesAreInIt) {
   for (size_t ranks = 1; ranks <= kMaxSources; ++ranks) {
     BatchPlan plan{.dtype = DType::kInt32, .sources = ranks, .destinations = 16};
@@ -119,8 +119,8 @@ TEST_P(GpuReduce, FloatSumsAreWithinTheirBound) {
   }
 }
 
-// More segments than a table that travels with the launch has room for, of more than one tile each
-// now and then; one after the other, so that their tables must not mix.
+// There are more segments than a table that travels with the launch has room for, and some have
+// more than one tile. The batches run one after the other, so that their tables must not mix.
 TEST_P(GpuReduce, LargeBatchesAreOneLaunch) {
   const auto stream = make_stream();
   BatchPlan plan{.dtype = DType::kInt32, .sources = 4, .destinations = 4};

@@ -17,7 +17,7 @@ using fake::FakeDevice;
 using fake::FakeGpu;
 using fake::FakeRunner;
 
-constexpr std::chrono::seconds kLong{20};  // a hang, not a wait
+constexpr std::chrono::seconds kLong{20};  // the time after which a test has hung
 
 class FakeNeighbour final : public Neighbour {
  public:
@@ -44,7 +44,7 @@ class FakeNeighbour final : public Neighbour {
   DeviceAddress last_ = 0;
 };
 
-// A GPU, and another.
+// A rig of a GPU and another one.
 class FakeRig final : public Rig {
  public:
   FakeRig(const DeviceOptions& options, uint64_t seed, bool has_thread)
@@ -80,7 +80,7 @@ class FakeRig final : public Rig {
   std::list<FakeRunner> runners_;
 };
 
-// The neighbour has GPUs of its own, with the same files: what two processes have of one.
+// A rig whose neighbour has GPUs of its own over the same files, as two processes have of one GPU.
 class FakeFilesRig final : public Rig {
  public:
   explicit FakeFilesRig(const DeviceOptions& options) : device_(*gpus_[0], options) {}

@@ -1,4 +1,4 @@
-// What the conformance suite needs to drive any GPU.
+// Provides what the conformance suite needs to drive any GPU.
 //
 // To bring a new implementation into the suite, add one RigMaker to all_rigs() in rig.cc, and
 // nothing else. Where this machine cannot run it, its tests are skipped and say why.
@@ -19,16 +19,16 @@
 
 namespace rueda::gpu {
 
-// The i-th byte of memory that a neighbour shares.
+// Returns the i-th byte of memory that a neighbour shares.
 constexpr std::byte shared_byte(size_t i, uint8_t seed) { return std::byte(i * 7 + seed); }
 
-// Another process on one of our GPUs, that shares memory with us.
+// Plays another process on one of our GPUs, which shares memory with us.
 class Neighbour {
  public:
   virtual ~Neighbour() = default;
-  // Memory of so many shared_byte()s. A descriptor in the handle is the caller's.
+  // Shares memory of `bytes` shared_byte()s. A descriptor in the handle belongs to the caller.
   virtual Result<MemoryHandle> share(size_t bytes, uint8_t seed, Sharing sharing) = 0;
-  // Frees what was shared last.
+  // Frees the memory that was shared last.
   virtual Status take_back() = 0;
 };
 
@@ -36,11 +36,12 @@ class Rig {
  public:
   virtual ~Rig() = default;
   virtual Device& device() = 0;
-  // Another GPU's, which device() reaches; opened at the first call. Why not: there is none.
+  // Returns another GPU's device, which device() reaches and which is opened at the first call, or
+  // the reason why there is none.
   virtual Result<Device*> peer() = 0;
   // Lets a little time pass.
   virtual void wait_a_little() = 0;
-  // On the GPU of device(), or on the peer's.
+  // Makes a neighbour on the GPU of device(), or on the peer's.
   virtual std::unique_ptr<Neighbour> make_neighbour(bool is_peers = false) = 0;
 };
 
@@ -51,7 +52,7 @@ struct RigMaker {
 std::vector<RigMaker> all_rigs();
 inline void PrintTo(const RigMaker& maker, std::ostream* out) { *out << maker.name; }
 
-// In cuda_rig.cc.
+// This function is defined in cuda_rig.cc.
 RigMaker cuda_rig();
 
 inline constexpr uint64_t kLimitBytes = uint64_t{48} << 20;
@@ -59,16 +60,16 @@ inline constexpr uint64_t kLimitBytes = uint64_t{48} << 20;
 class GpuConformance : public testing::TestWithParam<RigMaker> {
  protected:
   void SetUp() override { open({.memory_limit_bytes = kLimitBytes}); }
-  // Another device, or the first. Skips the test where there is none.
+  // Opens another device, or the first. Skips the test where there is none.
   void open(const DeviceOptions& options);
 
   Device& device() { return rig_->device(); }
   std::unique_ptr<Stream> make_stream(Priority priority = Priority::kLow);
-  // Until the stream is idle, or reports an error, or hangs.
+  // Waits until the stream is idle, or reports an error, or hangs.
   Status finish(Stream& stream);
-  // Time for work that should not go on to go on.
+  // Gives work that must not go on the time to go on.
   void wait_a_while();
-  // Until it is true. False when it takes too long.
+  // Waits until done() is true. Returns false when it takes too long.
   bool wait_for(const std::function<bool()>& done);
 
   DeviceAddress allocate(uint64_t bytes, Sharing sharing = Sharing::kIpc);

@@ -1,4 +1,4 @@
-// A worker with several fake GPUs, of which each rank has one of its own.
+// Sets up a worker with several fake GPUs, of which each rank has one of its own.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@
 
 namespace rueda::gpu {
 
-// Enough for a part on each of four, and no multiple of anything.
+// The count is enough for a part on each of four GPUs, and no multiple of anything.
 inline constexpr uint64_t kMany = 4 * kLeastPartBytes / sizeof(float) + 1003;
 inline constexpr uint64_t kManyBytes = kMany * sizeof(float);
 
@@ -58,7 +58,7 @@ class SeveralGpus : public WorkerTest {
     }
     expect_outcome(WorkerMessage::kMemoryAdded, rank, code);
   }
-  // Random numbers, of which sums depend on their order.
+  // Fills the memory with random numbers, whose sums depend on their order.
   void fill(uint32_t rank) {
     std::vector<float>& values = given_[rank];
     values.resize(kMany);
@@ -87,7 +87,7 @@ class SeveralGpus : public WorkerTest {
     FakeGpu& gpu = gpus_[static_cast<size_t>(own.device.facts().ordinal)];
     while (!own.stream->is_idle().value()) ASSERT_TRUE(gpu.step());
   }
-  // As one GPU adds them up, rank by rank.
+  // Returns the sum as one GPU computes it, rank by rank.
   std::vector<float> sum() const {
     std::vector<float> sums = given_.at(0);
     for (uint32_t rank = 1; rank < own_.size(); ++rank) {
@@ -96,7 +96,7 @@ class SeveralGpus : public WorkerTest {
     return sums;
   }
 
-  // Of all ranks, in place.
+  // Returns an operation that sums the memory of all ranks, in place.
   WorkerOperation sum_of_all(uint64_t number, uint64_t count = kMany) const {
     WorkerOperation operation{.number = number};
     PlacedSegment segment{.count = count};
@@ -107,7 +107,7 @@ class SeveralGpus : public WorkerTest {
     operation.segments.push_back(std::move(segment));
     return operation;
   }
-  // How many steps each GPU took for an operation.
+  // Returns how many steps each GPU took for an operation.
   std::vector<uint64_t> steps_for(const WorkerOperation& operation, Code code = Code::kOk) {
     std::vector<uint64_t> steps;
     for (const FakeGpu& gpu : gpus_) steps.push_back(gpu.steps());
@@ -118,14 +118,14 @@ class SeveralGpus : public WorkerTest {
   }
   void expect_all(const std::vector<float>& wanted) {
     for (uint32_t rank = 0; rank < own_.size(); ++rank) {
-      EXPECT_TRUE(read(rank) == wanted) << "rank " << rank;  // not all of them in a message
+      EXPECT_TRUE(read(rank) == wanted) << "rank " << rank;  // avoids a message with all elements
     }
   }
-  // Time for whatever goes on.
+  // Gives whatever goes on the time to do so.
   void wait_a_while() { EXPECT_EQ(next(), std::nullopt); }
 
   std::deque<Rank> own_;
-  std::set<std::array<uint8_t, 16>> ready_;  // told, beside the first
+  std::set<std::array<uint8_t, 16>> ready_;  // the GPUs reported as ready, besides the first
   std::map<uint32_t, std::vector<float>> given_;
   std::mt19937 random_{7};
   std::normal_distribution<float> normal_;

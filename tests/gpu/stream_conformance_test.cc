@@ -1,4 +1,4 @@
-// What every device says of streams: order, counters, and what is lost with the device.
+// Tests streams on every device: order, counters, and what is lost with the device.
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -211,7 +211,8 @@ TEST_P(GpuStream, HostMemoryThatIsNotPinnedIsRefused) {
   EXPECT_TRUE(device().health().is_ok());
 }
 
-// A lost context stays lost for its process, so this is done in one of its own.
+// Checks a lost device. A lost context stays lost for its process, so this runs in a process of its
+// own.
 void expect_all_calls_fail(Device& device, Stream& stream, std::span<std::byte> host,
                            std::vector<Status>& all) {
   auto* const counter = reinterpret_cast<uint64_t*>(host.data());

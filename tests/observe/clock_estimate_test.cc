@@ -11,7 +11,8 @@ namespace {
 constexpr int64_t kMs = 1'000'000;
 constexpr int64_t kSecond = 1'000 * kMs;
 
-// The other clock is `offset_ns` ahead; the question and the answer take so long.
+// Returns an exchange with a clock that is `offset_ns` ahead; the question and the answer take so
+// long.
 ClockExchange exchange(int64_t asked_ns, int64_t offset_ns, int64_t there_ns, int64_t back_ns,
                        int64_t work_ns = 1'000) {
   const int64_t heard_ns = asked_ns + there_ns + offset_ns;
@@ -47,7 +48,7 @@ TEST(ClockEstimate, TheErrorBoundsWhatIsWrongWhateverTheNetworkDoes) {
   std::uniform_int_distribution<int64_t> way(10'000, 30 * kMs);
   for (int round = 0; round < 200; ++round) {
     ClockEstimate clock;
-    // Clocks that drift by 80 parts in a million.
+    // The clocks drift by 80 parts in a million.
     const auto offset_at = [](int64_t now) { return 5 * kSecond + now / 1'000'000 * 80; };
     int64_t now = kSecond;
     for (int i = 0; i < 50; ++i, now += kSecond) {
@@ -63,13 +64,13 @@ TEST(ClockEstimate, AgeCountsAgainstAnExchange) {
   clock.add(exchange(0, 0, 100'000, 100'000));
   const int64_t later = 20 * kSecond;
   clock.add(exchange(later, 1 * kMs, 1 * kMs, 1 * kMs));
-  // 100 us and 20 s of drift at 100 ppm, 2 ms, is more than 1 ms.
+  // The drift at 100 ppm in 20 s, 2 ms, and the error of 100 us are more than 1 ms.
   EXPECT_EQ(clock.at(later)->offset_ns, 1 * kMs);
 }
 
 TEST(ClockEstimate, WhatCannotBeIsIgnored) {
   ClockEstimate clock;
-  clock.add({10, 100, 90, 20});   // replied before it was heard
+  clock.add({10, 100, 90, 20});   // was replied to before it was heard
   clock.add({10, 100, 200, 20});  // was there longer than it was away
   EXPECT_FALSE(clock.at(20).has_value());
 }
@@ -87,7 +88,7 @@ TEST(ClockMap, ABetterEstimateIsApproachedSlowly) {
   map.set(kSecond, {9 * kMs, 100});
   EXPECT_EQ(map.at(kSecond).offset_ns, 10 * kMs);
   EXPECT_EQ(map.at(kSecond).error_ns, 1 * kMs + 100);
-  // 1 ms at 500 ppm takes 2 s.
+  // At 500 ppm, 1 ms takes 2 s.
   EXPECT_NEAR(map.at(2 * kSecond).offset_ns, 9 * kMs + kMs / 2, 1'000);
   EXPECT_EQ(map.at(4 * kSecond).offset_ns, 9 * kMs);
 }

@@ -56,14 +56,14 @@ class Client {
 
   void end_sending() { shutdown(fd_, SHUT_WR); }
 
-  // Everything until the server closes.
+  // Receives everything until the server closes.
   std::string receive_all() {
     while (receive_some()) {
     }
     return std::exchange(received_, {});
   }
 
-  // One reply with a Content-Length; the connection stays usable.
+  // Receives one reply with a Content-Length; the connection stays usable.
   std::string receive_reply(bool has_body = true) {
     while (true) {
       const size_t header_end = received_.find("\r\n\r\n");
@@ -132,7 +132,7 @@ TEST_F(HttpServerTest, ServesMetrics) {
   EXPECT_THAT(get("/metrics?x=1"), StartsWith("HTTP/1.1 200 OK\r\n"));
 }
 
-// A listener that has run into the limit of descriptors once must not stay deaf.
+// A listener that has once run into the limit of descriptors must not stay deaf.
 TEST_F(HttpServerTest, AcceptsAgainWhenDescriptorsAreBack) {
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
@@ -142,7 +142,7 @@ TEST_F(HttpServerTest, AcceptsAgainWhenDescriptorsAreBack) {
   const int lowest = ::dup(0);
   ASSERT_GE(lowest, 0);
   ::close(lowest);
-  const int mine = ::socket(AF_INET, SOCK_STREAM, 0);  // takes the last place
+  const int mine = ::socket(AF_INET, SOCK_STREAM, 0);  // takes the last descriptor
   rlimit none = before;
   none.rlim_cur = static_cast<rlim_t>(lowest) + 1;
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
@@ -155,7 +155,8 @@ TEST_F(HttpServerTest, AcceptsAgainWhenDescriptorsAreBack) {
   ASSERT_EQ(::send(mine, request.data(), request.size(), MSG_NOSIGNAL),
             static_cast<ssize_t>(request.size()));
   pollfd readable{mine, POLLIN, 0};
-  // Its place is the one of `early`, which makes room; the answer comes whenever there is one.
+  // The client gets the place of `early`, which makes room; the test waits for the answer without a
+  // deadline of its own.
   EXPECT_EQ(::poll(&readable, 1, 60'000), 1);
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
   ::close(mine);
@@ -316,7 +317,7 @@ TEST_F(HttpServerTest, ConcurrentScrapes) {
   EXPECT_EQ(good, kThreads * 20);
 }
 
-// Making them takes the loops of the daemon along, and anybody may ask.
+// Making metrics occupies the loops of the daemon, and anybody may ask for them.
 TEST(HttpServer, MetricsAreMadeATenthOfTheTimeHoweverManyAsk) {
   constexpr auto kMaking = std::chrono::milliseconds(20);
   std::atomic<int> made{0};

@@ -72,7 +72,7 @@ TEST(TraceBuffer, OperationsNameTheTracksOfTheirTensorsOnce) {
 }
 
 TEST(TraceBuffer, WhatAnOperationTakesInTheFileIsKnown) {
-  // Three tensors: rank 0 has submitted two of them, and rank 1 all; none of the last operation's.
+  // There are three tensors; rank 0 has submitted two of them, and rank 1 all.
   const TraceOperation operation =
       of_tensors({1, 2, 3}, {{0, 2, 10}, {0, 1, TraceReady::kNever}, {1, 1, 10}, {1, 2, 20}});
   EXPECT_EQ(operation.events(), 3u * 2 + 5 + 3);
@@ -82,20 +82,22 @@ TEST(TraceBuffer, WhatAnOperationTakesInTheFileIsKnown) {
 TEST(TraceBuffer, ABatchHoldsNoMoreEventsThanItMay) {
   TraceBuffer buffer(100, 100);
   const uint32_t a = buffer.track("a");
-  for (int i = 0; i < 5; ++i) buffer.add(of_tensors({a, a, a}, {{0, 3, 10}}));  // 12 events each
+  // have 12 events each
+  for (int i = 0; i < 5; ++i) buffer.add(of_tensors({a, a, a}, {{0, 3, 10}}));
   EXPECT_EQ(buffer.take({.events = 20}).operations.size(), 2u);
-  EXPECT_EQ(buffer.take({.events = 1}).operations.size(), 1u);  // or nothing would ever go
+  EXPECT_EQ(buffer.take({.events = 1}).operations.size(), 1u);  // otherwise nothing would ever go
   EXPECT_EQ(buffer.take({}).operations.size(), 2u);
 }
 
 TEST(TraceBuffer, BeyondItsBoundsOperationsAreDroppedAndCounted) {
   TraceBuffer buffer(4, 100);
   const uint32_t a = buffer.track("a");
-  for (int i = 0; i < 3; ++i) buffer.add(of_tensors({a, a}, {{0, 2, 10}}));  // two records each
+  // have two records each
+  for (int i = 0; i < 3; ++i) buffer.add(of_tensors({a, a}, {{0, 2, 10}}));
   const TraceBatch batch = buffer.take({});
   EXPECT_EQ(batch.operations.size(), 2u);
   EXPECT_EQ(batch.dropped, 8u);
-  buffer.add(of_tensors({a, a}, {{0, 2, 10}}));  // there is room again
+  buffer.add(of_tensors({a, a}, {{0, 2, 10}}));  // has room again
   EXPECT_FALSE(buffer.is_empty());
 }
 
@@ -148,7 +150,7 @@ TEST(StepWatch, NoTimeRunsBackwardsWhereStepsAreMixed) {
   StepWatch watch(10);
   (void)watch.on_submitted(kFirst, 10, 50);
   watch.on_delivered(45);
-  const auto first = watch.on_submitted(kFirst, 40, 60);  // some before the last of the step before
+  const auto first = watch.on_submitted(kFirst, 40, 60);  // comes before the end of the last step
   EXPECT_LE(first->last_submitted_ns, first->end_ns);
   const auto second = watch.finish();
   EXPECT_EQ(second->begin_ns, first->end_ns);

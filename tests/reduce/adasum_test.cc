@@ -1,4 +1,4 @@
-// Adasum's weights, against the recursive formula on whole vectors.
+// Tests Adasum's weights against the recursive formula on whole vectors.
 #include "daemon/reduce/adasum.h"
 
 #include <cmath>
@@ -44,7 +44,7 @@ void expect_near(const Vector& got, const Vector& want, double relative) {
   for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], want[i], relative * largest) << i;
 }
 
-// With something in common, of different lengths.
+// Returns vectors of different lengths that have something in common.
 std::vector<Vector> random_vectors(size_t vectors, size_t elements, double scale, uint32_t seed) {
   std::mt19937 random(seed);
   std::normal_distribution<double> normal;
@@ -77,7 +77,7 @@ TEST(AdasumWeights, GroupsMeetWithinThemselvesFirst) {
   expect_near(weighted_sum(given, weights_of(given, tree)), adasum(groups), 1e-12);
 }
 
-// Sums of equal products may be rounded otherwise for unequal halves of the tree.
+// For unequal halves of the tree, sums of equal products may be rounded differently.
 TEST(AdasumWeights, OfEqualVectorsMakeTheirAverage) {
   const Vector one = random_vectors(1, 1001, 3, 1).front();
   for (size_t vectors = 1; vectors <= 9; ++vectors) {
@@ -126,8 +126,8 @@ TEST(AdasumWeights, WithAZeroVectorItIsTheSum) {
   EXPECT_EQ(weights_of({zero, zero, zero}, one_row(3)), (std::vector<double>{1, 1, 1}));
 }
 
-// The first two cancel each other but for rounding: their direction means nothing, and a division
-// by its square would make something large of it.
+// The first two vectors cancel each other except for rounding. Their direction means nothing, and a
+// division by its square would make something large of it.
 TEST(AdasumWeights, WhatRoundingLeavesOfACancellationCountsAsZero) {
   const auto given = random_vectors(2, 1000, 1, 3);
   Vector opposite = given[0];

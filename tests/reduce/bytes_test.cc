@@ -1,4 +1,4 @@
-// Bytes that wrap, and bytes that are true or false, against arithmetic written out here.
+// Tests bytes that wrap, and bytes that are true or false, against arithmetic written out here.
 
 #include <random>
 
@@ -26,7 +26,7 @@ uint8_t combine_bytes(DType dtype, ReduceOp op, uint8_t a, uint8_t b) {
   }
 }
 
-// Bytes of all values, so that sums and products wrap.
+// The bytes have all values, so that sums and products wrap.
 TEST(Bytes, WrapOrAreLogicalOnEveryTarget) {
   for_each_target([] {
     std::mt19937 random(4);

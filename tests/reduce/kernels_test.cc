@@ -1,4 +1,4 @@
-// Every dtype, operator, number of inputs, length and alignment against the scalar model.
+// Tests every dtype, operator, number of inputs, length and alignment against the scalar model.
 #include "daemon/reduce/kernels.h"
 
 #include <random>
@@ -13,16 +13,17 @@ namespace {
 
 constexpr size_t kCounts[] = {0, 1, 2, 3, 7, 15, 16, 17, 31, 33, 63, 64, 65, 1000, 4097};
 
-// Small enough that nine of them and a partial stay exact even in bfloat16's eight bits.
+// Returns a value so small that nine of them and a partial stay exact even in bfloat16's eight
+// bits.
 double exact_value(ReduceOp op, std::mt19937& random) {
   if (op == ReduceOp::kProduct) return std::vector{1.0, -1.0, 2.0, -2.0}[random() % 4];
   return static_cast<double>(random() % 7) - 3.0;
 }
 
-// The inputs of one call, and what the model makes of them.
+// Holds the inputs of one call, and what the model makes of them.
 struct Inputs {
   std::vector<Buffer> sources;
-  std::vector<Buffer> partial;  // empty or one
+  std::vector<Buffer> partial;  // is empty or has one
 
   Inputs(DType dtype, ReduceOp op, size_t source_count, bool has_partial, size_t count,
          size_t offset_bytes, std::mt19937& random) {

@@ -1,4 +1,5 @@
-// NaN and infinity are found wherever they are, on every instruction set, and nothing else is.
+// Tests that NaN and infinity are found wherever they are, on every instruction set, and nothing
+// else is.
 #include <string>
 
 #include "tests/reduce/reference.h"
@@ -6,7 +7,7 @@
 namespace rueda::reduce::testing {
 namespace {
 
-// Bits as an integer of the element's size.
+// Holds bits as an integer of the element's size.
 struct Bits {
   const char* name;
   uint64_t float16, bfloat16, float32, float64;
@@ -39,7 +40,7 @@ constexpr Bits kFinite[] = {
     {"all but one bit of the exponent", 0x7800, 0x7f00, 0x7f000000, 0x7fe0000000000000},
 };
 
-// Little-endian, as everything here.
+// Stores bits as little-endian, as everything here does.
 void put(Buffer& buffer, size_t i, uint64_t bits) {
   std::memcpy(buffer.at(i), &bits, buffer.size_bytes() / buffer.count());
 }

@@ -1,4 +1,4 @@
-// Rounding, overflow and the values that are not ordinary numbers.
+// Tests rounding, overflow and the values that are not ordinary numbers.
 #include <random>
 
 #include <gmock/gmock.h>
@@ -15,7 +15,8 @@ Buffer reduced(DType dtype, ReduceOp op, const std::vector<Buffer>& inputs) {
   return out;
 }
 
-// Many copies of each pair, so that both the vector loop and the short last vector see them.
+// Returns the results of many copies of a pair, so that both the vector loop and the short last
+// vector see it.
 Buffer reduced_pair(DType dtype, ReduceOp op, double a, double b) {
   constexpr size_t kCount = 131;
   const std::vector<double> as(kCount, a), bs(kCount, b);
@@ -132,7 +133,8 @@ TEST(Numerics, SixteenBitSumsRoundToNearestEven) {
 
 TEST(Numerics, SixteenBitSumsAreRoundedOnce) {
   for_each_target([] {
-    // Rounded after each addition, 2048 + 1 + 1 would stay at 2048 (256 in bfloat16).
+    // If the sum were rounded after each addition, 2048 + 1 + 1 would stay at 2048 (256 in
+    // bfloat16).
     for (auto [dtype, big] : {std::pair{DType::kFloat16, 2048.0}, {DType::kBFloat16, 256.0}}) {
       const Buffer out =
           reduced(dtype, ReduceOp::kSum,
@@ -164,7 +166,8 @@ TEST(Numerics, EverySixteenBitValueSurvivesTheConversions) {
   });
 }
 
-// Any bit patterns: the only roundings are those of float32 addition and the one at the end.
+// The inputs are any bit patterns: the only roundings are those of float32 addition and the one at
+// the end.
 TEST(Numerics, SixteenBitSumsOfRandomBitsMatchFloat32) {
   for_each_target([] {
     std::mt19937 random(5);
@@ -194,7 +197,7 @@ TEST(Numerics, SixteenBitSumsOfRandomBitsMatchFloat32) {
   });
 }
 
-// n - 1 additions, each off by at most half a unit of the running sum (which the sum of
+// There are n - 1 additions, each off by at most half a unit of the running sum (which the sum of
 // magnitudes bounds), and for the 16-bit types one more rounding of the result.
 TEST(Numerics, RandomSumsStayWithinTheBound) {
   const auto bound = [](DType dtype, size_t n, long double magnitudes) -> long double {

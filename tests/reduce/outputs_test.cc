@@ -1,5 +1,5 @@
-// Several outputs of one pass get what one output would get, wherever they lie, written past the
-// caches or not.
+// Tests that several outputs of one pass get what one output would get, wherever they lie, written
+// past the caches or not.
 #include <random>
 #include <string>
 
@@ -40,11 +40,11 @@ class Memory {
 };
 
 struct Case {
-  ReduceArgs args;  // without addresses
+  ReduceArgs args;  // has no addresses yet
   size_t inputs = 2;
   size_t outputs = 2;
-  size_t place = 0;          // of the first output in its cache line
-  size_t step_of_place = 0;  // from one output to the next
+  size_t place = 0;          // the first output's place in its cache line
+  size_t step_of_place = 0;  // the step from one output to the next
   bool in_place = false;     // the first outputs are the first inputs
 };
 
@@ -64,7 +64,7 @@ void check(const Case& work, std::mt19937& random) {
   for (size_t i = 0; i < work.inputs; ++i) {
     inputs.emplace_back(bytes, work.place + i * work.step_of_place);
     for (size_t at = 0; at < bytes; ++at)
-      inputs[i].data()[at] = static_cast<uint8_t>(random() & 0xbf);  // no NaN
+      inputs[i].data()[at] = static_cast<uint8_t>(random() & 0xbf);  // makes no NaN
   }
   for (Memory& input : inputs) sources.push_back(input.data());
   ReduceArgs args = work.args;

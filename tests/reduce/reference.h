@@ -1,4 +1,5 @@
-// A scalar model of the kernels that shares nothing with them, and the buffers to compare with.
+// Provides a scalar model of the kernels that shares nothing with them, and the buffers to compare
+// with.
 #pragma once
 
 #include <algorithm>
@@ -18,10 +19,10 @@ namespace rueda::reduce::testing {
 
 inline constexpr double kInf = std::numeric_limits<double>::infinity();
 inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-// Stands around what a kernel may write to.
+// This byte stands around memory that a kernel may write to.
 inline constexpr uint8_t kGuard = 0xa5;
 
-// Those that hold products of nine small numbers; bytes have bytes_test.cc.
+// These types hold products of nine small numbers; bytes have bytes_test.cc.
 inline constexpr DType kDTypes[] = {DType::kFloat32,  DType::kFloat64, DType::kFloat16,
                                     DType::kBFloat16, DType::kInt32,   DType::kInt64};
 inline constexpr DType kFloatDTypes[] = {DType::kFloat32, DType::kFloat64, DType::kFloat16,
@@ -29,7 +30,7 @@ inline constexpr DType kFloatDTypes[] = {DType::kFloat32, DType::kFloat64, DType
 inline constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMin,
                                     ReduceOp::kMax, ReduceOp::kProduct};
 
-// The layout of an IEEE binary format of at most 32 bits.
+// Describes the layout of an IEEE binary format of at most 32 bits.
 struct Format {
   int mantissa_bits;
   int bias;
@@ -115,8 +116,8 @@ inline double combine(ReduceOp op, double a, double b) {
   return 0;
 }
 
-// `count` elements at an odd place: nothing follows the last one, so that the address sanitizer
-// sees a read past the end.
+// Holds `count` elements at an odd place. Nothing follows the last one, so that the address
+// sanitizer sees a read past the end.
 class Buffer {
  public:
   Buffer(DType dtype, size_t count, size_t offset_bytes = 0)

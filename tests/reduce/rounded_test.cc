@@ -1,5 +1,5 @@
-// Sums of float32 that travel as float16 or bfloat16: rounded where they leave, widened where they
-// arrive, and float32 between.
+// Tests sums of float32 that travel as float16 or bfloat16: rounded where they leave, widened where
+// they arrive, and float32 between.
 #include <random>
 
 #include <gmock/gmock.h>
@@ -14,7 +14,7 @@ constexpr size_t kCounts[] = {1, 2, 3, 7, 15, 16, 17, 31, 33, 63, 64, 65, 257, 1
 
 Format format_of(DType dtype) { return dtype == DType::kFloat16 ? kHalf : kBrain; }
 
-// Of any magnitude that the type has, now and then beyond.
+// Returns a value of any magnitude that the type has, and now and then a larger one.
 double any_value(DType rounded, std::mt19937& random) {
   const int range = rounded == DType::kFloat16 ? 17 : 40;
   const double fraction = std::uniform_real_distribution<double>(-1, 1)(random);
@@ -22,7 +22,7 @@ double any_value(DType rounded, std::mt19937& random) {
       std::ldexp(fraction, static_cast<int>(random() % (2u * range + 12)) - range - 10));
 }
 
-// In float32, in the order of the kernels, and rounded in the end.
+// Returns the result of adding in float32, in the order of the kernels, and of rounding at the end.
 uint16_t expected_bits(DType rounded, ReduceOp op, const std::vector<float>& inputs, float prescale,
                        bool has_partial, float postscale, float divisor) {
   float sum = has_partial ? inputs[0] : inputs[0] * prescale;
@@ -127,7 +127,7 @@ TEST(Rounded, WhatIsTooLargeForFloat16BecomesInfinite) {
     Buffer out(DType::kFloat16, 35);
     reduce({.sum_dtype = DType::kFloat16, .dst = out.data(), .sources = twice, .count = 35});
     EXPECT_THAT(out.values(), ::testing::Each(-kInf));
-    // Not if it is small again before it is rounded.
+    // It does not overflow if it is small again before it is rounded.
     reduce({.sum_dtype = DType::kFloat16,
             .dst = out.data(),
             .sources = twice,
@@ -166,7 +166,7 @@ TEST(Rounded, NanAndInfinityTravel) {
   });
 }
 
-// Each of the 65,536 values, at any place, to several destinations.
+// The test takes each of the 65,536 values, at any place, to several destinations.
 TEST(Rounded, WideningIsExact) {
   for_each_target([] {
     for (const DType rounded : kRounded) {

@@ -1,4 +1,4 @@
-// What prescale, postscale and divisor do, and to which inputs.
+// Tests what prescale, postscale and divisor do, and to which inputs.
 #include <gmock/gmock.h>
 
 #include "tests/reduce/reference.h"
@@ -15,7 +15,8 @@ struct Scales {
   int64_t divisor = 1;
 };
 
-// 133 elements of each value: whole blocks, single vectors and a short one on the wide targets.
+// Returns the results for 133 elements of each value: whole blocks, single vectors and a short one
+// on the wide targets.
 Buffer scaled(DType dtype, ReduceOp op, const std::vector<double>& source_values,
               const Scales& scales, const double* partial_value = nullptr) {
   constexpr size_t kCount = 133;
@@ -86,7 +87,7 @@ TEST(Scales, FloatsDivideInsteadOfMultiplyingByAReciprocal) {
 
 TEST(Scales, ScalesOfOneChangeNoBits) {
   for_each_target([] {
-    // Infinity and the smallest denormals would show a factor or a rounding that is there.
+    // Infinity and the smallest denormals would show a factor or a rounding.
     for (double x :
          {double{std::numeric_limits<float>::infinity()}, 0x1p-149, -0.0, 0x1.fffffep1}) {
       const Buffer plain = scaled(DType::kFloat32, ReduceOp::kSum, {x, -0.0}, {});

@@ -1,4 +1,5 @@
-// All instruction sets give the same bits, so that nodes with different processors agree.
+// Tests that all instruction sets give the same bits, so that nodes with different processors
+// agree.
 #include <random>
 
 #include "tests/reduce/reference.h"
@@ -6,7 +7,7 @@
 namespace rueda::reduce::testing {
 namespace {
 
-// Any bits at all: NaN, infinities and denormals included.
+// Returns buffers of any bits, including NaN, infinities and denormals.
 std::vector<Buffer> random_bits(DType dtype, size_t inputs, size_t count) {
   std::mt19937 random(static_cast<unsigned>(inputs));
   std::vector<Buffer> out(inputs, Buffer(dtype, count, 1));
@@ -17,7 +18,8 @@ std::vector<Buffer> random_bits(DType dtype, size_t inputs, size_t count) {
   return out;
 }
 
-// A NaN's payload is not part of the contract (kernels.h); that it is a NaN is.
+// Compares results. A NaN's payload is not part of the contract (kernels.h), but that it is a NaN
+// is.
 void expect_same(DType dtype, const Buffer& a, const Buffer& b) {
   for (size_t i = 0; i < a.count(); ++i) {
     if (!is_integer(dtype) && std::isnan(a.get(i)) && std::isnan(b.get(i))) continue;

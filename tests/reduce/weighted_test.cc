@@ -1,4 +1,4 @@
-// Weighted sums and dot products, against float64.
+// Tests weighted sums and dot products, against float64.
 #include "daemon/reduce/weighted.h"
 
 #include <cmath>
@@ -32,7 +32,7 @@ const std::vector<double> kWeights{0.5, -1.25, 0.3, 1.0, 0.7};
 
 class WeightedSum : public ::testing::TestWithParam<DType> {};
 
-// More and less than a block of the kernel, and odd.
+// The lengths are more and less than a block of the kernel, and odd.
 TEST_P(WeightedSum, OfAnyNumberOfSourcesAndAnyLength) {
   const DType dtype = GetParam();
   for (const size_t inputs : {0, 1, 2, 5}) {

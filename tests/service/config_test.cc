@@ -34,7 +34,7 @@ class ConfigTest : public ::testing::Test {
     for (std::string& flag : flags) argv.push_back(flag.data());
     return read_config(static_cast<int>(argv.size()), argv.data());
   }
-  // Fails the test when the flags are refused.
+  // Returns the configuration of flags, and fails the test when they are refused.
   static Config good(const std::vector<std::string>& flags) {
     auto result = read(flags);
     if (const int* code = std::get_if<int>(&result)) {
@@ -43,7 +43,7 @@ class ConfigTest : public ::testing::Test {
     }
     return std::get<Config>(result);
   }
-  // The exit code and what was printed on stderr.
+  // Returns the exit code and what was printed on stderr, for flags that are refused.
   static std::pair<int, std::string> bad(const std::vector<std::string>& flags) {
     ::testing::internal::CaptureStderr();
     const auto result = read(flags);
@@ -249,7 +249,7 @@ TEST_F(ConfigTest, TheExampleOfTheSystemdUnitIsRight) {
   EXPECT_EQ(config.node_id, "node-a");
   EXPECT_EQ(config.nodes,
             (std::vector<std::string>{"node-a=10.0.0.1:28400", "node-b=10.0.0.2:28400"}));
-  // What it calls defaults are the defaults.
+  // Values that the file calls defaults are the defaults.
   const Config defaults;
   EXPECT_EQ(config.socket, defaults.socket);
   EXPECT_EQ(config.listen_host, "0.0.0.0") << "the example is of a cluster";

@@ -1,4 +1,4 @@
-// Control planes with their servers, and a peer that the test plays.
+// Sets up control planes with their servers, and a peer that the test plays.
 #pragma once
 
 #include <algorithm>
@@ -73,7 +73,8 @@ class Daemon {
     return loop_.run_until([this] { return stopped_; });
   }
   int port() const { return port_; }
-  // As the engine does when who is behind a link has proved to be of the job.
+  // Binds the link to the job, as the engine does when the peer has proved that it belongs to the
+  // job.
   void bind(const JobId& job) {
     for (const PeerSnapshot& peer : plane.peers()) plane.bind(peer.link, job);
   }
@@ -105,7 +106,7 @@ inline Envelope leave_of(const std::string& job, int rank) {
   return {job, {NodeIndex{1}, Epoch{1}, 1, core::Leave{Rank{rank}}}, {}};
 }
 
-// What it writes is the test's, what it reads is counted.
+// A peer whose messages the test writes; the messages that it reads are counted.
 class RawPeer {
  public:
   explicit RawPeer(const std::string& address)
@@ -142,7 +143,7 @@ class RawPeer {
   std::atomic<bool> closed{false};
 
  private:
-  // A connection of its own: strangers do not share theirs.
+  // Returns a channel with a connection of its own, because strangers do not share theirs.
   static std::shared_ptr<grpc::Channel> own_channel(const std::string& address) {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);

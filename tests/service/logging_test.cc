@@ -12,7 +12,7 @@
 namespace rueda {
 namespace {
 
-// Standard error is a pipe that holds 4 KiB, and that nobody reads at first.
+// Makes standard error a pipe that holds 4 KiB, and that nobody reads at first.
 class LoggingTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -24,7 +24,7 @@ class LoggingTest : public ::testing::Test {
     ::dup2(ends[1], STDERR_FILENO);
     ::close(ends[1]);
   }
-  // What was logged; the pipe is at its end then.
+  // Returns what was logged, after which the pipe is at its end.
   std::string read_all() {
     std::string said;
     std::thread reader([&] {
@@ -48,14 +48,14 @@ class LoggingTest : public ::testing::Test {
   int before_ = -1;
 };
 
-// Once the control loop stood still in write(), and with it the daemon.
+// The control loop once stood still in write(), and so did the daemon.
 TEST_F(LoggingTest, WhoLogsNeverWaitsForWhoReadsAndWhatIsLostIsTold) {
   set_up_logging("info", "text");
   constexpr size_t kLines = 30'000;
   for (size_t i = 0; i < kLines; ++i) spdlog::info("line {} {}", i, std::string(100, 'x'));
   const uint64_t lost = log_lines_lost();
   EXPECT_GT(lost, 0u) << "three megabytes found room in one";
-  flush_log(std::chrono::milliseconds(10));  // nobody reads: it gives up
+  flush_log(std::chrono::milliseconds(10));  // gives up, because nobody reads
   const std::string said = read_all();
   EXPECT_EQ(count(said, " line [0-9]+ x+\n"), kLines - lost);
   EXPECT_EQ(count(said, " warn(ing)? " + std::to_string(lost) + " lines of this log are missing"),

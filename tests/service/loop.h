@@ -1,4 +1,4 @@
-// The control loop of a service test: the test's own thread runs it, and blocking calls of gRPC's
+// Runs the control loop of a service test on the test's own thread; blocking calls of gRPC's
 // clients run beside it.
 #pragma once
 
@@ -27,7 +27,7 @@ class Loop {
     return true;
   }
 
-  // What `work` returns, which runs on a thread of its own.
+  // Runs `work` on a thread of its own, and returns its result.
   template <class Work>
   auto beside(Work work) {
     auto result = std::async(std::launch::async, std::move(work));

@@ -1,6 +1,6 @@
-// A client that speaks the ABI by hand, right or wrong, and the server that it talks to. Both sides
-// run on the test's thread: the server moves only inside pump functions, so that every order is the
-// test's.
+// Plays a client that speaks the ABI by hand, right or wrong, and the server that it talks to. Both
+// sides run on the test's thread: the server moves only inside pump functions, so that the test
+// decides every order.
 #pragma once
 
 #include <array>
@@ -70,19 +70,19 @@ class RawClient {
   void send_bytes(const void* data, size_t bytes);
   void send(uint16_t type, const void* body, size_t body_bytes, std::vector<int> descriptors = {});
   void send_attach(int rank = 0);
-  // Bytes as they are, with descriptors; whether they could be sent.
+  // Sends bytes as they are, with descriptors. Returns whether they could be sent.
   bool send_with(const void* data, size_t bytes, const std::vector<int>& descriptors,
                  int flags = 0);
-  // A whole message if there is one.
+  // Returns a whole message if there is one.
   std::optional<RawMessage> try_receive();
-  // The server has closed, and everything it sent has been read.
+  // Returns whether the server has closed, and everything it sent has been read.
   bool is_closed();
 
-  // After a good attach reply.
+  // Takes over the rings and doorbells of a good attach reply.
   void adopt(RawMessage& reply);
   void push(const rueda_abi_submission& record);
   void ring_daemon();
-  // The client's doorbell has been rung; takes the ring.
+  // Returns whether the client's doorbell has been rung, and takes the ring away.
   bool take_ring();
 
   RawRing submissions;
@@ -97,7 +97,7 @@ class RawClient {
   std::vector<UniqueFd> descriptors_;
 };
 
-// An engine that writes down what happens.
+// An engine that records what happens.
 class RecordingEvents : public SessionEvents {
  public:
   Status on_attach(Session& session) override;
@@ -113,7 +113,7 @@ class RecordingEvents : public SessionEvents {
     memories.push_back(std::move(memory));
   }
   void on_device_memory_removed(Session&, uint32_t id) override { removed.push_back(id); }
-  std::vector<DeviceMemory> memories;  // not answered
+  std::vector<DeviceMemory> memories;  // requests that are not answered
   std::vector<uint32_t> removed;
   std::vector<TimelineWish> wishes;
   std::vector<Session*> asking;
@@ -138,9 +138,10 @@ class SessionTest : public ::testing::Test {
   ~SessionTest() override;
 
   void start_server(uint32_t ring_capacity = 16, int64_t handshake_timeout_ms = 60000);
-  // What one user may have, from the next start_server() on; of a large machine.
+  // The quota of one user from the next start_server() on; its default is that of a large machine.
   Quota quota_{uint64_t{1} << 40, 65536};
-  // As before Linux 6.16, where clients cannot be kept from sending descriptors.
+  // If true, the server behaves as before Linux 6.16, where clients cannot be kept from sending
+  // descriptors.
   bool is_old_kernel_ = false;
   // Runs the server until the condition holds; fails the test after a generous time.
   void pump_until(const std::function<bool()>& condition, const char* what);

@@ -1,5 +1,5 @@
-// Adasum as its paper defines it, in float64, with every vector in full: shares nothing with how
-// the daemon computes it.
+// Computes Adasum as its paper defines it, in float64, with every vector in full. It shares nothing
+// with the daemon's computation.
 #pragma once
 
 #include <cstddef>
@@ -24,14 +24,15 @@ inline Vector adasum_of_two(const Vector& a, const Vector& b) {
   return result;
 }
 
-// A row of them, halved again and again, the first half having one more if the number is odd.
+// Combines a row of vectors, which is halved again and again; the first half has one more if the
+// number is odd.
 inline Vector adasum(const std::vector<Vector>& row) {
   if (row.size() == 1) return row.front();
   const auto middle = row.begin() + static_cast<ptrdiff_t>((row.size() + 1) / 2);
   return adasum_of_two(adasum({row.begin(), middle}), adasum({middle, row.end()}));
 }
 
-// The rows of groups first, then their results.
+// Combines the rows of groups first, then their results.
 inline Vector adasum(const std::vector<std::vector<Vector>>& groups) {
   std::vector<Vector> row;
   for (const std::vector<Vector>& group : groups) row.push_back(adasum(group));

@@ -24,7 +24,7 @@ void* counted(void* memory) {
 
 }  // namespace
 
-// The forms for arrays, and those that do not throw, call these.
+// The forms of operator new for arrays, and those that do not throw, call these.
 void* operator new(size_t bytes) { return counted(std::malloc(bytes)); }
 void* operator new(size_t bytes, std::align_val_t alignment) {
   const auto align = static_cast<size_t>(alignment);

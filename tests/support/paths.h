@@ -1,4 +1,4 @@
-// Where a test program finds the tree and the programs beside it. Neither is compiled in: the
+// Finds the tree and the programs beside a test program. Neither is compiled in, because the
 // compiler cache would then miss in every other checkout.
 #pragma once
 
@@ -8,13 +8,14 @@
 
 namespace rueda::testing_support {
 
-// A file of the tree: under RUEDA_TEST_SOURCE_DIR, which ctest sets, else under the current folder.
+// Returns the path of a file of the tree: under RUEDA_TEST_SOURCE_DIR, which ctest sets, or else
+// under the current folder.
 inline std::string source_path(const std::string& name) {
   const char* root = std::getenv("RUEDA_TEST_SOURCE_DIR");
   return (std::filesystem::path(root != nullptr ? root : ".") / name).string();
 }
 
-// A program of the same build.
+// Returns the path of a program of the same build.
 inline std::string program_path(const std::string& name) {
   return (std::filesystem::read_symlink("/proc/self/exe").parent_path() / name).string();
 }

@@ -1,5 +1,6 @@
-// How RDMA is agreed on over a TCP connection, on a machine that has none: with peers that cannot,
-// that will not, and that speak garbage. tests/rdma has the same on a machine with a device.
+// Tests how RDMA is agreed on over a TCP connection, on a machine that has none: with peers that
+// cannot use it, that do not want it, and that send garbage. tests/rdma has the same on a machine
+// with a device.
 #include <cstring>
 #include <optional>
 #include <string>
@@ -51,7 +52,7 @@ class RdmaExchange : public testing::TcpTransportTest {
     return message;
   }
 
-  // Says a hello that offers an upgrade, and returns the answer to it.
+  // Sends a hello that offers an upgrade, and returns the answer to it.
   tcp::HelloAnswer offer(asio::ip::tcp::socket& socket) {
     tcp::Hello message = hello();
     message.offers_upgrade = 1;
@@ -84,7 +85,7 @@ TEST_F(RdmaExchange, APeerThatCouldIsToldWhyItIsNot) {
   ASSERT_EQ(offer(socket), tcp::HelloAnswer::kUpgrade);
   rdma::Offer ours;
   ours.is_able = 1;
-  ours.mtu = 255;  // nonsense, which nobody here gets to look at
+  ours.mtu = 255;  // is nonsense, which nobody here gets to look at
   say(socket, ours);
   const auto theirs = hear<rdma::Offer>(socket);
   EXPECT_EQ(theirs.is_able, 0);
@@ -159,10 +160,10 @@ TEST_F(RdmaExchange, WhoInsistsTurnsAwayWhoCannot) {
   EXPECT_EQ(log_->count("insists on"), 1);
 }
 
-// What a peer says goes into logs and error texts.
+// Text from a peer goes into logs and errors.
 TEST(RdmaReason, IsOneLineOfPrintableText) {
   rdma::Offer offer;
-  offer.reason.fill('\n');  // and no 0 at its end
+  offer.reason.fill('\n');  // has no 0 at its end
   const std::string reason = rdma::reason_of(offer);
   EXPECT_EQ(reason.find('\n'), std::string::npos);
   rdma::set_reason(offer, std::string(1000, 'x'));

@@ -1,5 +1,5 @@
-// Channels over several streams: what goes over which, and what happens when streams come and go
-// one by one. tests/conformance has what is true of every channel.
+// Tests channels over several streams: what goes over which stream, and what happens when streams
+// come and go one by one. tests/conformance has what is true of every channel.
 #include "daemon/transport/striped.h"
 
 #include <map>
@@ -48,7 +48,7 @@ struct FakeReceive final : ReceiveChannel {
   Log& log;
 };
 
-// Streams open, or fail, when the test says so.
+// A transport whose streams open, or fail, when the test says so.
 struct FakeTransport final : Transport {
   const char* name() const override { return "fake"; }
   Status is_viable() const override { return Status::ok(); }
@@ -209,7 +209,7 @@ TEST_F(Striped, SmallFramesStayTogether) {
 TEST_F(Striped, ASlowStreamGetsLess) {
   open_send();
   for (uint32_t slot = 0; slot < 4; ++slot) write(slot, kSlotBytes);
-  // Streams 1 to 3 have their frames taken, stream 0 has not.
+  // The frames of streams 1 to 3 have been taken, and those of stream 0 have not.
   for (uint32_t round = 1; round <= 3; ++round) {
     for (uint32_t stream = 1; stream < 4; ++stream) {
       const uint32_t slot = fake_->sends[stream].slots.back();

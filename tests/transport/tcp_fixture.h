@@ -1,4 +1,4 @@
-// A TCP transport, and strangers who dial it by hand.
+// Sets up a TCP transport, and strangers who dial it by hand.
 #pragma once
 
 #include <chrono>
@@ -89,7 +89,8 @@ class TcpTransportTest : public ::testing::Test {
     return true;
   }
 
-  // A stranger's own end, blocking: the kernel completes the connection without our loop.
+  // Returns a stranger's own end, which is blocking: the kernel completes the connection without
+  // our loop.
   asio::ip::tcp::socket dial() {
     asio::ip::tcp::socket socket(io_);
     socket.connect(*tcp::numeric_endpoint(tcp::parse_host_port(address_).value()));

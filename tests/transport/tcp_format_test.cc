@@ -1,4 +1,4 @@
-// The byte formats of the TCP transport, without a socket.
+// Tests the byte formats of the TCP transport, without a socket.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -122,7 +122,7 @@ TEST(LogLimiter, LetsAFewLinesASecondThrough) {
   EXPECT_EQ(swallowed, 96u);
 }
 
-// A reader of 4 slots, fed from a vector in pieces of a given size.
+// Feeds a reader of 4 slots from a vector, in pieces of a given size.
 class Feed {
  public:
   explicit Feed(uint32_t slot_bytes = 8192)

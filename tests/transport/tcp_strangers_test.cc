@@ -1,4 +1,4 @@
-// Many strangers at the port, and what is left for neighbours.
+// Tests many strangers at the port, and what is left for neighbours.
 #include <optional>
 #include <string>
 #include <vector>

@@ -1,4 +1,4 @@
-// What only TCP has: hellos, slow peers, congestion control, broken connections.
+// Tests what only TCP has: hellos, slow peers, congestion control, broken connections.
 #include "daemon/transport/tcp/tcp_transport.h"
 
 #include <chrono>
@@ -180,7 +180,7 @@ TEST_F(TcpTransportTest, AResetIsALostPeer) {
   EXPECT_NE(reader_.closed->message().find("node 0"), std::string::npos);
 }
 
-// Both slots hold a frame then.
+// Sets up a channel both of whose slots hold a frame.
 class TcpCreditTest : public TcpTransportTest {
  protected:
   asio::ip::tcp::socket open_and_fill() {
@@ -212,7 +212,7 @@ TEST_F(TcpCreditTest, OneThatMayWaitDoesNotWaitForEver) {
   asio::ip::tcp::socket peer = open_and_fill();
   channel_->release_with_others(1);
   ASSERT_TRUE(run_until([&] { return peer.available() == sizeof(tcp::Credit); }));
-  // And the next one has its own time.
+  // The next slot has its own time.
   channel_->release_with_others(0);
   ASSERT_TRUE(run_until([&] { return peer.available() == 2 * sizeof(tcp::Credit); }));
 }
@@ -242,7 +242,7 @@ TEST_F(TcpCreditTest, ManyCreditsLeaveTogether) {
   EXPECT_EQ(credits[1].slot, 0u);
 }
 
-// The other way round: our writer against a reader of another make.
+// Tests the other direction: our writer against a reader of another make.
 class TcpWriterTest : public TcpTransportTest {
  protected:
   asio::ip::tcp::socket accept_by_hand(bool knows_token) {
@@ -340,7 +340,7 @@ TEST_F(TcpTransportTest, CongestionControlFollowsItsOption) {
   tcp::Socket plain(io_, asio::ip::tcp::v4());
   const std::string system = congestion_of(plain.native_handle());
   const tcp::Endpoint here(asio::ip::address_v4::loopback(), 9);
-  // TEST-NET-1: never one of our own addresses.
+  // The address is of TEST-NET-1, and never one of our own.
   const tcp::Endpoint elsewhere(asio::ip::make_address("192.0.2.1"), 9);
   const auto chosen = [&](const std::string& option, const tcp::Endpoint& peer) {
     tcp::Socket socket(io_, asio::ip::tcp::v4());

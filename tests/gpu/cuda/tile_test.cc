@@ -1,4 +1,4 @@
-// The CUDA kernel's text, run on the CPU: block by block, thread by thread, in any order, because
+// Tests the CUDA kernel's text on the CPU: block by block, thread by thread, in any order, because
 // threads share nothing. Addresses are the host's.
 #include "daemon/gpu/cuda/tile.h"
 
@@ -121,7 +121,7 @@ Shape shape_of(const Batch& batch, std::vector<uint64_t>& words) {
 TEST(Table, TilesAreCountedAcrossSegments) {
   const DeviceAddress at = 4096;
   std::vector<Segment> segments;
-  // Floats: 4 a vector, 4,096 a tile.
+  // A vector has 4 floats, a tile 4,096.
   for (const uint64_t count : {1, 4096, 4097, 4100, 8192}) {
     segments.push_back(
         {.count = count, .sources = std::span(&at, 1), .destinations = std::span(&at, 1)});
@@ -154,7 +154,7 @@ TEST(Table, VectorsBeginWhereAllAddressesAreAligned) {
   EXPECT_EQ(head_of(DType::kFloat32, {}, 4100, 8192), kNoVectors);
   EXPECT_EQ(head_of(DType::kUInt8, {}, 4097, 8193), 15u);
   EXPECT_EQ(head_of(DType::kFloat64, {}, 4104, 8200), 1u);
-  // Four floats of 16 bytes become four halves of 8.
+  // Four floats of 16 bytes become four halves of 8 bytes.
   EXPECT_EQ(head_of(DType::kFloat32, DType::kFloat16, 4100, 8194), 3u);
   EXPECT_EQ(head_of(DType::kFloat32, DType::kFloat16, 4096, 8200), 0u);
   EXPECT_EQ(head_of(DType::kFloat32, DType::kFloat16, 4096, 8194), kNoVectors);

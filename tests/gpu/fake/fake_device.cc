@@ -20,7 +20,7 @@ constexpr uint64_t kAddressesOfAGpu = kReservedOffset / kMaxGpus;
 // The address of pinned memory is this plus the host's address.
 constexpr DeviceAddress kHostBegins = 0x4000'0000'0000'0000;
 constexpr uint64_t kAlignment = 256;
-// Beyond this the driver of a real GPU would wait, or refuse.
+// The driver of a real GPU would wait, or refuse, beyond this number.
 constexpr size_t kMaxQueued = 1024;
 constexpr char kMagic[8] = {'f', 'a', 'k', 'e', ' ', 'm', 'e', 'm'};
 

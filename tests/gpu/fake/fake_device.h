@@ -98,7 +98,7 @@ class FakeDevice final : public Device {
 
   // All functions from here on are called under the GPU's mutex.
   Status enter(std::string_view call);
-  // As enter() above, for a call that queues work.
+  // Does what enter() above does, for a call that queues work.
   Status enter(std::string_view call, const FakeStream& stream);
   void lose_locked(const Status& status);
   void lose_at(DeviceAddress address);

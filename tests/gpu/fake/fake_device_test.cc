@@ -1,4 +1,5 @@
-// What is the fake's own: addresses that come again, memory that goes away, errors on demand.
+// Tests what only the fake does: addresses that come again, memory that goes away, errors on
+// demand.
 #include "tests/gpu/fake/fake_device.h"
 
 #include <cstring>
@@ -21,7 +22,7 @@ class FakeDeviceTest : public testing::Test {
 
   FakeGpu gpu_{{.memory_bytes = 1 << 20}};
   FakeDevice device_{gpu_};
-  FakeDevice other_{gpu_};  // another process
+  FakeDevice other_{gpu_};  // plays another process
 };
 
 TEST_F(FakeDeviceTest, AnAddressComesAgainAtOnce) {
@@ -33,11 +34,11 @@ TEST_F(FakeDeviceTest, AnAddressComesAgainAtOnce) {
   const uint64_t id = device_.find(middle).value().id;
   ASSERT_TRUE(device_.free(middle).is_ok());
   EXPECT_EQ(device_.find(middle).status().code(), Code::kNotFound);
-  // What is larger does not fit there, what is smaller does.
+  // A larger piece does not fit there, and a smaller one does.
   EXPECT_GT(device_.allocate(1025, Sharing::kIpc).value(), high);
   EXPECT_EQ(device_.allocate(1024, Sharing::kIpc).value(), middle);
   EXPECT_NE(device_.find(middle).value().id, id);
-  // Another process has the same addresses for other memory.
+  // The other process has the same addresses for other memory.
   EXPECT_EQ(other_.allocate(1000, Sharing::kIpc).value(), low);
 }
 

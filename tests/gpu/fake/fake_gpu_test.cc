@@ -1,4 +1,4 @@
-// What is the fake's own: time in steps, the same for the same seed.
+// Tests what only the fake does: time in steps, which is the same for the same seed.
 #include "tests/gpu/fake/fake_gpu.h"
 
 #include <algorithm>
@@ -13,7 +13,8 @@
 namespace rueda::gpu::fake {
 namespace {
 
-// Two streams of one device write to a counter each, ten times. After each step, both counters.
+// Two streams of one device write to a counter each, ten times. Returns both counters after each
+// step.
 std::vector<std::pair<uint64_t, uint64_t>> history(uint64_t seed, uint32_t max_steps = 4,
                                                    Priority of_second = Priority::kLow) {
   FakeGpu gpu({.seed = seed, .max_steps = max_steps});

@@ -1,9 +1,10 @@
-// A plugin whose devices are fake ones. RUEDA_FAKE_GPU is the folder of their memory, where other
-// processes are to share it; RUEDA_FAKE_GPU_COUNT: how many there are (1); RUEDA_FAKE_GPU_PEERS:
-// "none" where they have no peer access; RUEDA_FAKE_GPU_LOSE_AFTER: how many operations one does
-// until it is lost; RUEDA_FAKE_GPU_MODE: "exclusive", "mps", or both; RUEDA_FAKE_GPU_BYTES: how
-// much memory each has; RUEDA_FAKE_GPU_REFUSES: "handles", "descriptors", or both: which they do
-// not import; RUEDA_FAKE_NCCL: "none" where there are no communicators.
+// A plugin whose devices are fake. These variables set it up: RUEDA_FAKE_GPU is the folder of the
+// devices' memory, where other processes are to share it; RUEDA_FAKE_GPU_COUNT is the number of
+// devices (1); RUEDA_FAKE_GPU_PEERS is "none" where they have no peer access;
+// RUEDA_FAKE_GPU_LOSE_AFTER is the number of operations after which one is lost;
+// RUEDA_FAKE_GPU_MODE is "exclusive", "mps", or both; RUEDA_FAKE_GPU_BYTES is the memory of each;
+// RUEDA_FAKE_GPU_REFUSES is "handles", "descriptors", or both, which they then do not import;
+// RUEDA_FAKE_NCCL is "none" where there are no communicators.
 #include <cstdlib>
 #include <list>
 #include <string>

@@ -1,4 +1,5 @@
-// A GPU worker and the communicators of other nodes: the test is the daemon, and the other node.
+// Tests a GPU worker and the communicators of other nodes. The test plays the daemon, and the other
+// node.
 #include <gmock/gmock.h>
 
 #include "tests/gpu/worker/worker_rig.h"
@@ -36,7 +37,7 @@ class WorkerAcross : public WorkerTest {
     send(packet.add(ConnectBody{
         .communicator = kCommunicator, .rank = 0, .size = size, .timeout_ms = 500, .id = id}));
   }
-  // The other node, on a GPU of its own.
+  // Makes the other node join, on a GPU of its own.
   void join(const CommunicatorId& id) {
     other_ = other_device_.connect(id, 1, 2).value();
     stream_ = other_device_.make_stream(Priority::kLow).value();
@@ -47,7 +48,7 @@ class WorkerAcross : public WorkerTest {
     connect(id);
     join(id);
   }
-  // What the other node gives, and then has. Turns of the worker go on meanwhile.
+  // Makes the other node reduce `value` while turns of the worker go on, and returns its result.
   std::vector<float> reduce_beside(float value) {
     const auto host = other_device_.allocate_host(kBytes).value();
     for (uint64_t i = 0; i < kCount; ++i) std::memcpy(host.data() + i * 4, &value, 4);
@@ -68,7 +69,7 @@ class WorkerAcross : public WorkerTest {
     std::memcpy(found.data(), host.data(), kBytes);
     return found;
   }
-  // What two ranks have goes to scratch memory, across, and back to both.
+  // Returns operations that take what two ranks have to scratch memory, across, and back to both.
   std::vector<WorkerOperation> both(uint64_t number) {
     WorkerOperation out{.number = number, .stream = 2};
     out.segments.push_back({.count = kCount,
@@ -100,7 +101,7 @@ TEST_F(WorkerAcross, WhatItsRanksHaveIsReducedWithOtherNodes) {
   add_scratch();
   const CommunicatorId id = make_id();
   connect(id);
-  run_both(1);  // waits until the other is there
+  run_both(1);  // waits until the other node is there
   for (int i = 0; i < 50; ++i) {
     turn();
     step_gpus();
@@ -118,7 +119,7 @@ TEST_F(WorkerAcross, WhatItsRanksHaveIsReducedWithOtherNodes) {
   expect_outcome(WorkerMessage::kEnded, 4, Code::kOk);
 }
 
-// What is waited for is another node's work: such a batch has no deadline of the device's.
+// The worker waits for another node's work, so such a batch has no deadline of the device's.
 TEST_F(WorkerAcross, WaitsForOtherNodesAsLongAsTheyAreThere) {
   open_and_share();
   add_scratch();

@@ -1,4 +1,5 @@
-// Memory of a worker with several GPUs: all of them have what one of them has opened, or none has.
+// Tests memory of a worker with several GPUs: all of them have what one of them has opened, or none
+// has.
 #include <algorithm>
 #include <array>
 
@@ -62,7 +63,7 @@ TEST_P(DevicesMemoryTest, AJoinIsAllGpus) {
   };
   join(40, pieces);
   expect_outcome(WorkerMessage::kMemoryAdded, 40, Code::kOk);
-  // Its output lies in the join.
+  // The operation's output lies in the join.
   WorkerOperation operation = sum_of_all(1);
   operation.segments[0].destinations.back() = {.memory = 40};
   for (const uint64_t steps : steps_for(operation)) EXPECT_GT(steps, 0u);
@@ -75,7 +76,7 @@ TEST_P(DevicesMemoryTest, AJoinIsAllGpus) {
     const auto* const expected = reinterpret_cast<const std::byte*>(wanted.data()) + i * kPiece;
     EXPECT_EQ(std::memcmp(host.data(), expected, bytes), 0) << "piece " << i;
   }
-  // What two GPUs have is no one range.
+  // Pieces of two GPUs cannot make one range.
   const DeviceAddress other = own_[0].device.allocate(kPiece, Sharing::kFd).value();
   add(33, own_[0].device.export_memory(other).value(), own_[0].device.facts().uuid);
   expect_outcome(WorkerMessage::kMemoryAdded, 33, Code::kOk);
@@ -98,10 +99,10 @@ TEST_P(DevicesMemoryTest, WhatCannotBeReachedIsToldAndNoMore) {
   opened_[0]->fail_once("reach", {Code::kResourceExhausted, "no addresses"});
   add(60, handle, own.device.facts().uuid);
   expect_outcome(WorkerMessage::kMemoryAdded, 60, Code::kResourceExhausted);
-  // Nothing of it is open on the other.
+  // Nothing of the memory is open on the other GPU.
   add(61, handle, own.device.facts().uuid);
   expect_outcome(WorkerMessage::kMemoryAdded, 61, Code::kOk);
-  add(62, handle, own_[0].device.facts().uuid);  // it is not
+  add(62, handle, own_[0].device.facts().uuid);  // shows that it is not
   expect_outcome(WorkerMessage::kMemoryAdded, 62, Code::kPermission);
   std::array<uint8_t, 16> stranger{0xfa};
   stranger[15] = 99;
@@ -110,7 +111,7 @@ TEST_P(DevicesMemoryTest, WhatCannotBeReachedIsToldAndNoMore) {
   EXPECT_FALSE(worker_->is_busy());
 }
 
-// Of a rank whose memory cannot be opened: its part is each GPU's, too.
+// A rank's memory cannot be opened: the host memory in its place belongs to each GPU, too.
 TEST_P(DevicesMemoryTest, AllHaveHostMemoryInPlaceOfARanks) {
   open_with_counters();
   UniqueFd memfd(::memfd_create("staging", MFD_CLOEXEC | MFD_ALLOW_SEALING));
@@ -126,7 +127,7 @@ TEST_P(DevicesMemoryTest, AllHaveHostMemoryInPlaceOfARanks) {
     packet.fd = UniqueFd(::dup(memfd.get()));
     send(packet);
   };
-  add_mapped(70);  // before the other GPUs come
+  add_mapped(70);  // comes before the other GPUs
   expect_outcome(WorkerMessage::kMemoryAdded, 70, Code::kOk);
   for (uint32_t i = 0; i < own_.size(); ++i) {
     allocate(i, kManyBytes, Sharing::kIpc);
@@ -146,7 +147,7 @@ TEST_P(DevicesMemoryTest, AllHaveHostMemoryInPlaceOfARanks) {
     Packet remove(WorkerMessage::kRemoveMemory);
     send(remove.add(RemoveMemoryBody{number}));
     if (number == 71) break;
-    // What one of them cannot have, none keeps.
+    // Memory that one of the GPUs cannot have, none keeps.
     opened_.back()->fail_once("address_of_host", {Code::kInternal, "it is not to be had"});
     add_mapped(71);
     expect_outcome(WorkerMessage::kMemoryAdded, 71, Code::kInternal);

@@ -1,4 +1,5 @@
-// A worker with several GPUs: each rank has one of its own, and each GPU takes a part of a batch.
+// Tests a worker with several GPUs: each rank has one of its own, and each GPU takes a part of a
+// batch.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -125,7 +126,7 @@ TEST_P(WorkerDevicesTest, ItHasEndedWhenAllHaveDoneTheirPart) {
   }
 }
 
-// The second takes what the first gives; launches of one operation likewise.
+// The second operation takes what the first gives; so do launches of one operation.
 TEST_P(WorkerDevicesTest, OperationsKeepTheirOrderOnAllGpus) {
   for (size_t late = 0; late < gpus_.size(); ++late) {
     if (opened_.empty()) open_all();
@@ -135,7 +136,8 @@ TEST_P(WorkerDevicesTest, OperationsKeepTheirOrderOnAllGpus) {
     const uint64_t number = 10 * late;
     WorkerOperation twice = sum_of_all(number + 1);
     twice.segments.push_back(twice.segments[0]);
-    twice.segments[1].destinations.pop_back();  // another launch, as it has fewer
+    // needs another launch, as it has fewer destinations
+    twice.segments[1].destinations.pop_back();
     twice.segments.push_back(twice.segments[0]);
     held_ = {late};
     run(twice);
@@ -146,7 +148,7 @@ TEST_P(WorkerDevicesTest, OperationsKeepTheirOrderOnAllGpus) {
     expect_outcome(WorkerMessage::kEnded, number + 2, Code::kOk);
     const auto n = static_cast<float>(own_.size());
     const float once = n * (n + 1) / 2;
-    const float second = n * once;  // of all but the last, which keeps `once`
+    const float second = n * once;  // of all ranks but the last, which keeps `once`
     const float third = (n - 1) * second + once;
     expect_all(std::vector<float>(kMany, n * third));
   }
@@ -166,10 +168,10 @@ TEST_P(WorkerDevicesTest, StreamsDoNotWaitForEachOther) {
   expect_outcome(WorkerMessage::kEnded, 1, Code::kOk);
 }
 
-// On its way between nodes: what all have, by the first GPU, however much it is.
+// On the way between nodes, the first GPU gathers what all have, however much it is.
 TEST_P(WorkerDevicesTest, TheFirstGathersAndScatters) {
   open_all();
-  constexpr uint64_t kSome = 3 * kLeastPartBytes;  // bytes
+  constexpr uint64_t kSome = 3 * kLeastPartBytes;  // in bytes
   Packet scratch(WorkerMessage::kAddMemory);
   send(scratch.add(AddMemoryBody{.memory = 50, .kind = MemoryKind::kScratch, .bytes = kSome}));
   expect_outcome(WorkerMessage::kMemoryAdded, 50, Code::kOk);
@@ -195,11 +197,11 @@ TEST_P(WorkerDevicesTest, TheFirstGathersAndScatters) {
   }
 }
 
-// The other GPU could be told of its part at once, the first has much queued yet.
+// The other GPU could be given its part at once, while the first still has much queued.
 TEST_P(WorkerDevicesTest, APartThatFailsIsNotTheErrorOfWhatComesBefore) {
   open_all();
   held_ = {0};
-  constexpr uint64_t kSmall = 600;  // of two calls each
+  constexpr uint64_t kSmall = 600;  // operations of two calls each
   for (uint64_t i = 1; i <= kSmall; ++i) run({.number = i}), turn();
   opened_.back()->fail_once("reduce", {Code::kInternal, "on demand"});
   run(sum_of_all(kSmall + 1));
@@ -214,7 +216,7 @@ TEST_P(WorkerDevicesTest, WhatComesBehindAFailureIsDoneByNone) {
   WorkerOperation operation = sum_of_all(1, 1);
   PlacedSegment rest = sum_of_all(1).segments[0];
   rest.count -= 64;
-  rest.sources.pop_back();  // a launch of its own
+  rest.sources.pop_back();  // needs a launch of its own
   for (auto* places : {&rest.sources, &rest.destinations}) {
     for (Place& place : *places) place.offset = 64;
   }
@@ -284,7 +286,7 @@ TEST_P(WorkerDevicesTest, AFullStreamOfAnotherGpuIsWaitedFor) {
 INSTANTIATE_TEST_SUITE_P(Gpus, WorkerDevicesTest, testing::Values(2, 4),
                          testing::PrintToStringParamName());
 
-// Whatever order the GPUs' streams take.
+// Tests every order in which the GPUs' streams may run.
 class GpusInAnyOrder : public SeveralGpus, public testing::WithParamInterface<uint64_t> {
  protected:
   GpusInAnyOrder() : SeveralGpus(2, 100 * GetParam()) {}
@@ -304,8 +306,8 @@ class GpusInAnyOrder : public SeveralGpus, public testing::WithParamInterface<ui
   std::array<std::vector<uint32_t>, 2> numbers_;
 };
 
-// To one rank and to the other in turn, as Fibonacci's numbers are: what comes first matters. An
-// element is one GPU's at one time, and the other's at another.
+// The operations add to one rank and to the other in turn, as Fibonacci's numbers are made, so
+// their order matters. An element is one GPU's at one time, and the other's at another.
 TEST_P(GpusInAnyOrder, OneOperationFollowsTheOther) {
   open_all();
   random_.seed(static_cast<uint32_t>(GetParam()));

@@ -1,4 +1,4 @@
-// Memory that a worker joins.
+// Tests memory that a worker joins.
 #include <cstring>
 #include <map>
 #include <set>
@@ -10,7 +10,7 @@
 namespace rueda::gpu {
 namespace {
 
-// Memory 4, 5 and so on: pieces of rank 0, each kPiece bytes of one number, from 1.
+// Sets up memory 4, 5 and so on: pieces of rank 0, each of kPiece bytes of one number, from 1.
 class WorkerJoinTest : public WorkerTest {
  protected:
   static constexpr uint64_t kPiece = 4096;
@@ -41,7 +41,7 @@ class WorkerJoinTest : public WorkerTest {
     Packet packet(WorkerMessage::kRemoveMemory);
     send(packet.add(RemoveMemoryBody{.memory = number}));
   }
-  // How much the worker has mapped, at the lowest addresses that its device gives out.
+  // Returns how much the worker has mapped, at the lowest addresses that its device gives out.
   size_t mapped() {
     std::set<DeviceAddress> bases;
     for (uint64_t page = 0; page < 64; ++page) {
@@ -50,7 +50,7 @@ class WorkerJoinTest : public WorkerTest {
     }
     return bases.size();
   }
-  // Elements of a piece, first and last.
+  // Returns the first and the last element of a piece.
   std::pair<float, float> ends_of(uint32_t number) {
     const auto host = ranks_[0].device.allocate_host(kPiece).value();
     EXPECT_TRUE(ranks_[0].stream->copy_to_host(host.data(), pieces_.at(number), kPiece).is_ok());
@@ -59,7 +59,7 @@ class WorkerJoinTest : public WorkerTest {
     std::memcpy(found.data(), host.data(), kPiece);
     return {found.front(), found.back()};
   }
-  // Doubles a number of elements of memory 20, which is joined.
+  // Returns an operation that doubles `count` elements of memory 20, which is joined.
   static WorkerOperation doubled(uint64_t number, uint64_t offset, uint64_t count) {
     WorkerOperation operation{.number = number};
     operation.batch.prescale = 2;
@@ -76,7 +76,7 @@ TEST_F(WorkerJoinTest, PiecesAreOneMemoryInTheOrderGiven) {
   open_and_share_pieces(3);
   join(20, {6, 4, 5});
   expect_outcome(WorkerMessage::kMemoryAdded, 20, Code::kOk);
-  // All but the first and the last element.
+  // The operation takes all but the first and the last element.
   run(doubled(1, 4, 3 * kPieceCount - 2));
   expect_outcome(WorkerMessage::kEnded, 1, Code::kOk);
   EXPECT_EQ(ends_of(6), std::pair(3.f, 6.f));
@@ -88,7 +88,7 @@ TEST_F(WorkerJoinTest, PiecesAreOneMemoryInTheOrderGiven) {
 
 TEST_F(WorkerJoinTest, WhatCannotBeJoinedIsToldAndNoMore) {
   open_and_share_pieces(2);
-  join(20, {4, 0});  // by a handle
+  join(20, {4, 0});  // names memory that was shared by a handle
   expect_outcome(WorkerMessage::kMemoryAdded, 20, Code::kInvalidArgument);
   EXPECT_NE(text_.find("no memory 0 that came by a descriptor"), std::string::npos) << text_;
   join(20, {4, 77});
@@ -117,7 +117,7 @@ TEST_F(WorkerJoinTest, IsClosedBeforeItsPiecesInWhateverOrderTheyAreRemoved) {
   remove(4);
   remove(5);
   EXPECT_EQ(next(), std::nullopt);
-  // The first is there yet, and so is what it has.
+  // The first join is still there, and so is its memory.
   EXPECT_EQ(mapped(), 2u + 3 + 2);
   run(doubled(1, 0, 2 * kPieceCount));
   expect_outcome(WorkerMessage::kEnded, 1, Code::kOk);
@@ -142,7 +142,7 @@ TEST_F(WorkerJoinTest, MemoryComesAgainWhileItsJoinIsYetToBeClosed) {
   EXPECT_EQ(next(), std::nullopt);
   remove(20);
   remove(5);
-  // Another piece behind the first, and the first two once more.
+  // The test adds another piece behind the first, and the first two once more.
   share_piece(6);
   add(7, ranks_[0].device.export_memory(pieces_.at(5)).value());
   expect_outcome(WorkerMessage::kMemoryAdded, 7, Code::kOk);

@@ -1,5 +1,5 @@
-// A worker in this process: the test is the daemon at the other end of the socket, and decides when
-// the fake devices go on.
+// Runs a worker in this process. The test plays the daemon at the other end of the socket, and
+// decides when the fake devices go on.
 #pragma once
 
 #include <array>
@@ -25,11 +25,11 @@ using fake::FakeGpu;
 
 inline constexpr uint64_t kCount = 1000;
 inline constexpr uint64_t kBytes = kCount * sizeof(float);
-inline constexpr uint32_t kCounters = 9;  // the number of their memory
+inline constexpr uint32_t kCounters = 9;  // the number of the counters' memory
 
 class WorkerTest : public testing::Test {
  protected:
-  // What one rank has, in a process of its own.
+  // Holds what one rank has, in a process of its own.
   struct Rank {
     explicit Rank(FakeGpu& gpu) : device(gpu), stream(device.make_stream(Priority::kLow).value()) {}
     FakeDevice device;
@@ -93,7 +93,7 @@ class WorkerTest : public testing::Test {
     send(packet);
     expect_outcome(WorkerMessage::kMemoryAdded, kCounters, Code::kOk);
   }
-  // The rank's device memory, kCount times the value, by the number.
+  // Shares the rank's device memory, kCount times the value, under the number.
   void share(uint32_t number, Rank& rank, float value, Sharing sharing = Sharing::kIpc) {
     rank.at = rank.device.allocate(kBytes, sharing).value();
     put(rank, value);
@@ -126,7 +126,8 @@ class WorkerTest : public testing::Test {
   }
   static std::vector<float> all(float value) { return std::vector<float>(kCount, value); }
 
-  // All-reduces memory 0 and 1, in place; it waits for nothing, and writes nothing.
+  // Returns an operation that all-reduces memory 0 and 1, in place; it waits for nothing, and
+  // writes no counter.
   static WorkerOperation sum_of_two(uint64_t number) {
     WorkerOperation operation{.number = number};
     operation.segments.push_back({.count = kCount,
@@ -142,7 +143,8 @@ class WorkerTest : public testing::Test {
   }
 
   bool turn(TicksMs now = 0) { return worker_->turn(now); }
-  // The next thing that the worker says, once it has had its turns. None: it says nothing.
+  // Returns the next packet of the worker, after the worker has had its turns, or nullopt if it
+  // says nothing.
   std::optional<Packet> next(TicksMs now = 0) {
     for (int i = 0; i < 200; ++i) {
       turn(now);
@@ -162,7 +164,7 @@ class WorkerTest : public testing::Test {
     EXPECT_EQ(outcome->status.code(), code) << outcome->status.to_string();
     text_ = outcome->status.message();
   }
-  // It has said why, and is over.
+  // Checks that the worker has said why it ends, and has ended.
   void expect_end(Code code, TicksMs now = 0) {
     std::optional<Packet> packet = next(now);
     while (packet && packet->type() == WorkerMessage::kAlive) packet = next(now);
@@ -176,12 +178,12 @@ class WorkerTest : public testing::Test {
     EXPECT_EQ(worker_->why(), outcome->status);
   }
 
-  std::deque<FakeGpu> gpus_;     // by ordinal
-  std::set<size_t> held_;        // on which no time passes
-  FakeGpu& gpu_{gpus_.front()};  // but for tests of several, the only one
+  std::deque<FakeGpu> gpus_;     // in the order of ordinals
+  std::set<size_t> held_;        // the GPUs on which no time passes
+  FakeGpu& gpu_{gpus_.front()};  // the only one, except in tests of several
   std::array<Rank, 2> ranks_{Rank(gpu_), Rank(gpu_)};
   SharedCounters counters_;
-  FakeDevice* device_ = nullptr;  // the worker's first
+  FakeDevice* device_ = nullptr;  // the worker's first device
   std::vector<FakeDevice*> opened_;
   std::optional<PacketSocket> daemon_;
   std::optional<Worker> worker_;

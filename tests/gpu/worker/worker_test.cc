@@ -1,4 +1,4 @@
-// What a worker does of what the daemon tells it, and what ends it.
+// Tests what a worker does of what the daemon tells it, and what ends it.
 #include <algorithm>
 #include <cstring>
 
@@ -51,7 +51,7 @@ TEST_F(WorkerTest, WaitsForTheRanksAndTellsThem) {
   EXPECT_TRUE(worker_->is_busy());
   counters_.set(0, 7);
   EXPECT_EQ(next(), std::nullopt);
-  // One beyond is as good.
+  // A value that is one beyond serves as well.
   counters_.set(1, 4);
   expect_outcome(WorkerMessage::kEnded, 1, Code::kOk);
   EXPECT_EQ(counters_.get(2), 11u);
@@ -107,7 +107,7 @@ TEST_F(WorkerTest, SegmentsOfDifferentRanksAndManyCountersAreFine) {
   open_and_share();
   WorkerOperation operation = sum_of_two(1);
   operation.segments[0].count = kCount / 2;
-  // Of the other half one rank alone gives and gets something.
+  // One rank alone gives and gets something of the other half.
   operation.segments.push_back({.count = kCount / 2,
                                 .sources = {{.memory = 0, .offset = kBytes / 2}},
                                 .destinations = {{.memory = 0, .offset = kBytes / 2}}});
@@ -128,7 +128,7 @@ TEST_F(WorkerTest, SegmentsOfDifferentRanksAndManyCountersAreFine) {
 TEST_F(WorkerTest, WhatCannotBeDoneFailsAloneAndReleasesWhoWaits) {
   open_and_share();
   WorkerOperation bad = sum_of_two(1);
-  bad.segments[0].sources[1].offset = 4;  // one element beyond the end
+  bad.segments[0].sources[1].offset = 4;  // reaches one element beyond the end
   bad.writes = {{counter(2), 1}};
   run(bad);
   expect_outcome(WorkerMessage::kEnded, 1, Code::kNotFound);
@@ -136,7 +136,7 @@ TEST_F(WorkerTest, WhatCannotBeDoneFailsAloneAndReleasesWhoWaits) {
   EXPECT_EQ(values(ranks_[0]), all(1));
   WorkerOperation odd = sum_of_two(2);
   odd.segments[0].count = 10;
-  odd.segments[0].sources[0].offset = 2;  // between two elements
+  odd.segments[0].sources[0].offset = 2;  // lies between two elements
   run(odd);
   expect_outcome(WorkerMessage::kEnded, 2, Code::kInvalidArgument);
   run(sum_of_two(3));
@@ -190,7 +190,7 @@ TEST_F(WorkerTest, KernelsHaveHostMemoryInPlaceOfDeviceMemory) {
   expect_outcome(WorkerMessage::kEnded, 1, Code::kOk);
   EXPECT_EQ(values(ranks_[0]), all(6));
   EXPECT_EQ(std::vector<float>(there, there + kCount), all(6));
-  // Bounds are checked, and it goes as other memory goes.
+  // Bounds of this memory are checked, and it can be removed as other memory can.
   operation.segments[0].sources[1].offset = 4096;
   operation.number = 2;
   run(operation);
@@ -213,7 +213,8 @@ TEST_F(WorkerTest, RemovedMemoryIsClosedWhenNothingIsUnderWay) {
   removal.add(RemoveMemoryBody{.memory = 1});
   send(removal);
   EXPECT_EQ(next(), std::nullopt);
-  // While it is open here, it cannot be opened again, and waits; others do not.
+  // As long as the memory is open here, it cannot be opened again, and the request waits; other
+  // requests do not wait.
   add(2, ranks_[1].device.export_memory(ranks_[1].at).value());
   EXPECT_EQ(next(), std::nullopt);
   const DeviceAddress other = ranks_[1].device.allocate(kBytes, Sharing::kIpc).value();
@@ -254,7 +255,7 @@ TEST_F(WorkerTest, AFullStreamIsWaitedFor) {
   WorkerOperation blocked{.number = 1, .waits = {{counter(0), 1}}};
   run(blocked);
   turn();
-  // More than the device takes at once.
+  // The operations are more than the device takes at once.
   constexpr uint64_t kMany = 600;
   for (uint64_t i = 2; i < kMany; ++i) {
     run({.number = i});
@@ -297,7 +298,7 @@ TEST_F(WorkerTest, MemoryFreedByItsOwnerEndsIt) {
 TEST_F(WorkerTest, ABatchThatHangsEndsIt) {
   open_and_share();
   run(sum_of_two(1));
-  // The device has begun, and goes no further: nobody takes its steps.
+  // The device has begun, and goes no further, because nobody takes its steps.
   turn(5000);
   while (worker_->has_moved()) {
     gpu_.step();
@@ -354,7 +355,7 @@ TEST_F(WorkerTest, ACounterThatIsNotThereEndsIt) {
   EXPECT_NE(text_.find("no counter"), std::string::npos) << text_;
 }
 
-// The worker's own memory, and the host's behind the counters.
+// The operation uses the worker's own memory, and the host memory behind the counters.
 TEST_F(WorkerTest, GoesToHostMemoryAndBackThroughItsOwn) {
   open_and_share();
   Packet scratch(WorkerMessage::kAddMemory);

@@ -13,7 +13,7 @@ engine::Envelope envelope_of(core::StallMessage message) {
   return {"job", {NodeIndex{3}, Epoch{5}, 42, std::move(message)}, {}};
 }
 
-// There and back, through the wire's bytes.
+// Converts a body there and back, through the wire's bytes.
 template <class Body>
 Body stall_round_trip(const Body& body) {
   v1::JobMessage wire;

@@ -15,7 +15,7 @@ engine::Envelope envelope_of(decltype(core::Message::body) body, std::string pro
   return {"job", {NodeIndex{3}, Epoch{5}, 42, std::move(body)}, std::move(proof)};
 }
 
-// There and back, through the wire's bytes.
+// Converts an envelope there and back, through the wire's bytes.
 engine::Envelope round_trip(const engine::Envelope& envelope) {
   v1::JobMessage wire;
   EXPECT_TRUE(wire.ParseFromString(to_proto(envelope).SerializeAsString()));
@@ -166,7 +166,7 @@ TEST(Convert, WhereATensorIs) {
 TEST(Convert, EveryKindDtypeAndOp) {
   for (int i = 0; i < kCollectiveKindCount; ++i) {
     core::TensorDescriptor tensor = *descriptor();
-    tensor.wire_dtype = WireDType::kSame;  // not every kind and dtype has another
+    tensor.wire_dtype = WireDType::kSame;  // some kinds and dtypes allow no other
     tensor.kind = static_cast<CollectiveKind>(i % kCollectiveKindCount);
     tensor.dtype = static_cast<DType>(i % kDTypeCount);
     tensor.op = static_cast<ReduceOp>(i % kElementwiseOpCount);
@@ -483,8 +483,8 @@ TEST_F(ConvertJob, ARecordedPlanIsTakenOver) {
   EXPECT_THAT(refusal(), ::testing::HasSubstr("of process set 3 in the order of process set 0"));
 }
 
-// One rank on one node registers it over the socket, and no network has anything to do with it: the
-// second tensor's 8 KiB were taken for 64 KiB.
+// One rank on one node registers the plan over the socket, and no network is involved. The second
+// tensor's 8 KiB were once taken for 64 KiB.
 TEST_F(ConvertJob, ARecordedPlanOfUnlikeTensorsIsRefused) {
   core::TensorDescriptor a = *descriptor();
   a.kind = CollectiveKind::kAllreduce;

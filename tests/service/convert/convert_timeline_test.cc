@@ -41,7 +41,7 @@ v1::TimelineMessage wire_of(const TraceBatch& batch) {
 
 TEST(ConvertTimeline, OperationsComeThroughAsTheyWere) {
   const v1::TimelineMessage wire = wire_of(batch());
-  EXPECT_EQ(wire.batch().tensors_size(), 2);  // what operations share goes once
+  EXPECT_EQ(wire.batch().tensors_size(), 2);  // a list that operations share goes once
   const auto back = from_proto(wire);
   ASSERT_TRUE(back.is_ok()) << back.status().message();
   const TraceBatch& came = std::get<TraceBatch>(back.value().body);
@@ -85,7 +85,7 @@ TEST(ConvertTimeline, OperationsThatCannotBeAreRefused) {
   }
 }
 
-// Times are added to each other, by who accepts them.
+// Whoever accepts these times adds them to each other.
 TEST(ConvertTimeline, ClocksAndEventsThatCannotBeAreRefused) {
   const std::vector<std::function<void(v1::TimelineMessage&)>> mistakes{
       [](auto& wire) { wire.mutable_batch()->set_clock_offset_ns(INT64_MIN); },

@@ -25,7 +25,7 @@ class Client {
         ::connect(socket_.get(), reinterpret_cast<const sockaddr*>(&to), sizeof(to)) == 0;
   }
   bool is_connected() const { return is_connected_; }
-  // As gRPC calls it.
+  // Returns the connection's name as gRPC has it.
   std::string name() const {
     sockaddr_in own{};
     socklen_t size = sizeof(own);
@@ -100,7 +100,7 @@ TEST_F(AcceptorTest, TheOldestStrangerGoesAndWhomAJobNeedsStays) {
   EXPECT_TRUE(first->is_closed_within(60'000));
   EXPECT_FALSE(needed->is_closed_within(0) || second->is_closed_within(0) ||
                third->is_closed_within(0));
-  acceptor_->keep(needed->name(), false);  // the youngest of the strangers now
+  acceptor_->keep(needed->name(), false);  // makes it the youngest of the strangers
   EXPECT_TRUE(second->is_closed_within(60'000));
   EXPECT_FALSE(needed->is_closed_within(0) || third->is_closed_within(0));
   EXPECT_EQ(acceptor_->thrown_out(), 2u);
@@ -151,13 +151,13 @@ TEST_F(AcceptorTest, AConnectionThatEndsIsForgotten) {
   one->close();
   {
     const std::lock_guard lock(mutex_);
-    (void)::shutdown(taken_[0].get(), SHUT_RDWR);  // as gRPC does when it has read the end
+    (void)::shutdown(taken_[0].get(), SHUT_RDWR);  // gRPC does this when it has read the end
     taken_[0].reset();
   }
   while (acceptor_->strangers() != 0) std::this_thread::yield();
 }
 
-// gRPC's own listener was deaf for good after that.
+// gRPC's own listener was once deaf for good after that.
 TEST_F(AcceptorTest, AcceptsAgainWhenDescriptorsAreBack) {
   listen({});
   Client early(port_);
@@ -179,7 +179,7 @@ TEST_F(AcceptorTest, AcceptsAgainWhenDescriptorsAreBack) {
   to.sin_port = htons(port_);
   to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   ASSERT_EQ(::connect(waiting.get(), reinterpret_cast<const sockaddr*>(&to), sizeof(to)), 0);
-  std::this_thread::sleep_for(std::chrono::milliseconds(150));  // it has failed to by now
+  std::this_thread::sleep_for(std::chrono::milliseconds(150));  // it has failed to accept by now
   EXPECT_EQ(count(), 1u);
   all.clear();
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);

@@ -156,7 +156,7 @@ TEST_F(ControlPlaneTest, WhatIsSentOverALinkThatIsNotUpIsDropped) {
   EXPECT_EQ(b.events.envelopes[0].second.job, "now");
 }
 
-// Before it a peer takes this daemon for a stranger, whose links may make room for others.
+// Before the join a peer takes this daemon for a stranger, whose links may make room for others.
 TEST_F(ControlPlaneTest, AJoinIsSaidAsSoonAsALinkIsUp) {
   Daemon a(loop_, "a");
   Daemon b(loop_, "b");
@@ -270,7 +270,7 @@ TEST_F(ControlPlaneTest, StopEndsWhateverTheStateOfTheLinks) {
   Daemon a(loop_, "a");
   Daemon b(loop_, "b");
   EXPECT_TRUE(b.stop()) << "without links";
-  a.plane.acquire("127.0.0.1:1");  // nobody is there
+  a.plane.acquire("127.0.0.1:1");  // nobody listens there
   EXPECT_TRUE(a.stop());
   EXPECT_TRUE(a.plane.peers().empty());
   EXPECT_TRUE(a.events.lost.empty());
@@ -368,7 +368,8 @@ TEST_F(ControlPlaneTest, HeartbeatsKeepALinkThatHasNothingToSay) {
   EXPECT_TRUE(b.events.lost.empty());
 }
 
-// What the dialling side sends keeps the other side content, and nothing else makes that one speak.
+// The dialling side's messages keep the other side content, and nothing else makes the other side
+// speak.
 TEST_F(ControlPlaneTest, ADiallerThatSpeaksAndHearsNothingStillAsks) {
   Daemon a(loop_, "a", 300);
   Daemon b(loop_, "b", 300);

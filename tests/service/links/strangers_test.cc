@@ -1,4 +1,4 @@
-// What a stranger who reaches the control port can do, and what not.
+// Tests what a stranger who reaches the control port can do, and what not.
 #include <memory>
 #include <string>
 #include <thread>
@@ -19,7 +19,7 @@ using testing::RawPeer;
 
 class StrangersTest : public ::testing::Test {
  protected:
-  // Says hello, and waits until it has been heard.
+  // Makes a stranger that says hello, and waits until it has been heard.
   std::unique_ptr<RawPeer> stranger(Daemon& daemon) {
     const size_t links = daemon.plane.peers().size();
     auto peer = std::make_unique<RawPeer>(daemon.address());
@@ -62,7 +62,7 @@ TEST_F(StrangersTest, AHelloThatIsLargeOrNoLineIsNotKept) {
   EXPECT_TRUE(a.events.lost.empty()) << "none was ever up";
 }
 
-// Streams were opened faster than the loop threw them out: they were queued, and 1.6 GiB large.
+// Streams were once opened faster than the loop ended them: they were queued, and took 1.6 GiB.
 TEST(ArrivalsTest, WhoWaitsForTheLoopIsBoundedAndOneConnectionTakesNotAllPlaces) {
   const auto arrivals = std::make_shared<Arrivals>();
   std::vector<std::shared_ptr<void>> places;
@@ -109,7 +109,7 @@ TEST_F(StrangersTest, WhatIsSaidOfAJobWithoutBeingInItIsDropped) {
   EXPECT_FALSE(peer->closed) << "what comes late is no offence";
 }
 
-// Once all of it was read, converted and queued to the loop, however much there was.
+// All of a flood was once read, converted and queued to the loop, however much there was.
 TEST_F(StrangersTest, AFloodIsReadNoFasterThanAStrangerMaySpeak) {
   Daemon a(loop_, "a");
   Daemon b(loop_, "b");
@@ -187,14 +187,15 @@ TEST_F(StrangersTest, AJobsLinkIsTakenFromStrangersAndGivenBack) {
   EXPECT_FALSE(told[3].second) << "it is lost";
 }
 
-// docker pause of all nodes, a snapshot of a virtual machine: nobody could speak, nobody is lost.
+// After a docker pause of all nodes, or a snapshot of a virtual machine, nobody could speak before,
+// and nobody may be given up.
 TEST_F(StrangersTest, WhoWasStoppedItselfGivesEverybodyAnotherPeriod) {
   Daemon a(loop_, "a", 300);
   Daemon b(loop_, "b", 300);
   a.plane.acquire(b.address());
   ASSERT_TRUE(loop_.run_until([&] { return a.is_up() && b.is_up(); }));
   for (int i = 0; i < 3; ++i) {
-    std::this_thread::sleep_for(std::chrono::seconds(1));  // the loop of both stands still
+    std::this_thread::sleep_for(std::chrono::seconds(1));  // makes the loop of both stand still
     const double heard = a.metrics.daemon().heartbeat_received.Value();
     ASSERT_TRUE(loop_.run_until(
         [&] { return a.metrics.daemon().heartbeat_received.Value() >= heard + 3; }));

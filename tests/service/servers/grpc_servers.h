@@ -1,4 +1,4 @@
-// The servers of a daemon that has no sockets of its own, and launchers that talk to it.
+// Sets up the servers of a daemon that has no sockets of its own, and launchers that talk to it.
 #pragma once
 
 #include <atomic>
@@ -61,7 +61,7 @@ class GrpcServersTest : public ::testing::Test {
   std::shared_ptr<grpc::Channel> network() const {
     return grpc::CreateChannel(address_, grpc::InsecureChannelCredentials());
   }
-  // As a launcher of that user, over the unix socket.
+  // Returns a channel of a launcher of that user, over the unix socket.
   std::shared_ptr<grpc::Channel> local(uid_t uid = ::getuid()) {
     int ends[2];
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
@@ -111,7 +111,7 @@ class Launcher {
     *request.mutable_job() = job;
     ask(request);
   }
-  // BODY_NOT_SET: the daemon ended the stream.
+  // Returns the next event; BODY_NOT_SET means that the daemon ended the stream.
   v1::AgentEvent next() {
     v1::AgentEvent event;
     loop_.beside([&] { return stream_->Read(&event); });
@@ -128,7 +128,7 @@ class Launcher {
     });
   }
   void vanish() { context_.TryCancel(); }
-  // While the control loop stands still.
+  // Writes while the control loop stands still.
   void ask_meanwhile(const v1::AgentRequest& request) { EXPECT_TRUE(stream_->Write(request)); }
 
  private:

@@ -1,4 +1,4 @@
-// The agent's and the operator's services, through real channels.
+// Tests the agent's and the operator's services, through real channels.
 #include "tests/service/servers/grpc_servers.h"
 
 #include <future>
@@ -107,7 +107,7 @@ TEST_F(GrpcServersTest, APortThatIsTakenIsNamed) {
 
 // --- Start
 
-// Addresses were filled in while calls were being answered already.
+// Addresses were once filled in while calls were being answered already.
 TEST_F(GrpcServersTest, ACallThatComesBeforeTheServersServeWaits) {
   DaemonInfo info = info_;
   GrpcControlPlane plane(loop_.io(), metrics_, {"n0", 1, 60'000});
@@ -122,7 +122,7 @@ TEST_F(GrpcServersTest, ACallThatComesBeforeTheServersServeWaits) {
                grpc::CreateChannel(bound.value(), grpc::InsecureChannelCredentials()))
         ->GetStatus(&context, {}, &reply);
   });
-  // Whenever it arrives: none is answered yet.
+  // No call is answered yet, whenever it arrives.
   for (int i = 0; i < 100; ++i) loop_.io().poll();
   EXPECT_NE(asked.wait_for(std::chrono::seconds(0)), std::future_status::ready);
   info.http_address = "late:1";
@@ -144,14 +144,14 @@ TEST_F(GrpcServersTest, ServersThatNeverServedStop) {
   early.stop();
 }
 
-// --- Health. The messages of one field each are the test's own.
+// --- Health. The messages, of one field each, are the test's own.
 
 class HealthClient {
  public:
   HealthClient(testing::Loop& loop, const std::shared_ptr<grpc::Channel>& channel)
       : loop_(loop), stub_(channel) {}
 
-  // What the one call is told, in bytes, and how it ends.
+  // Makes one call, and returns the answer's bytes and how it ended.
   std::pair<std::string, grpc::Status> call(const std::string& method, const std::string& request) {
     return loop_.beside([&] {
       grpc::ClientContext context;
@@ -238,14 +238,14 @@ TEST_F(GrpcServersTest, HealthIsWatched) {
     ASSERT_TRUE(ended());
     EXPECT_EQ(HealthClient::text(told), service.empty() ? kHealthServing : kHealthServiceUnknown);
     if (service.empty()) {
-      // Nobody tells that a loop stands still: the watch looks.
+      // Nobody reports that a loop stands still, so the watch looks at it.
       for (const bool is_well : {false, true}) {
         is_well_ = is_well;
         call->Read(&told, this);
         ASSERT_TRUE(ended());
         EXPECT_EQ(HealthClient::text(told), is_well ? kHealthServing : kHealthNotServing);
       }
-      servers_.set_serving(true);  // no news
+      servers_.set_serving(true);  // changes nothing
       servers_.set_serving(false);
       call->Read(&told, this);
       ASSERT_TRUE(ended());
@@ -294,7 +294,7 @@ TEST_F(GrpcServersTest, TheNetworkCannotAskForAProbe) {
       << asked.error_message();
 }
 
-// gRPC's own listener was deaf for good after descriptors had run out.
+// gRPC's own listener was once deaf for good after descriptors had run out.
 TEST_F(GrpcServersTest, TheControlPortAnswersAgainWhenDescriptorsAreBack) {
   const auto status_of = [&](const std::shared_ptr<grpc::Channel>& channel) {
     return loop_.beside([&] {
@@ -322,7 +322,7 @@ TEST_F(GrpcServersTest, TheControlPortAnswersAgainWhenDescriptorsAreBack) {
   for (const UniqueFd& one : waiting) {
     (void)::connect(one.get(), reinterpret_cast<const sockaddr*>(&to), sizeof(to));
   }
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // it has failed to by now
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // it has failed to accept by now
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
   waiting.clear();
   grpc::ChannelArguments own;
@@ -332,7 +332,7 @@ TEST_F(GrpcServersTest, TheControlPortAnswersAgainWhenDescriptorsAreBack) {
   EXPECT_TRUE(status.ok()) << status.error_message();
 }
 
-// Callers are told apart by the number of their descriptor, which is all that gRPC tells: it must
+// Callers are told apart by the number of their descriptor, which is all that gRPC tells. gRPC must
 // not close a descriptor, whose number the next user would get, before the calls over it have
 // ended.
 TEST_F(GrpcServersTest, ADescriptorStaysAsLongAsItsCalls) {
@@ -376,7 +376,7 @@ TEST_F(GrpcServersTest, ManyWhoAskAtOnceAreAnsweredOneAfterTheOther) {
   }
 }
 
-// The daemon of node n1, as far as a probe goes: it explains its errands.
+// Plays the daemon of node n1, as far as a probe goes: it explains its errands.
 class FakeProber final : public v1::Probe::Service {
  public:
   static constexpr uint64_t kProbe = 7;
@@ -523,7 +523,7 @@ TEST_F(ProbeServiceTest, OnlyNodesOfTheListAreMeasured) {
     EXPECT_NE(status.error_message().find(text), std::string::npos) << status.error_message();
   }
   EXPECT_TRUE(send(measurement("n0", "n1"), &sent).ok());
-  // Else any daemon would scan ports for anybody.
+  // Otherwise any daemon would scan ports for anybody.
   EXPECT_EQ(sent.error(), "no measurement over its data plane; the log of node n0 says why");
 }
 

@@ -1,4 +1,4 @@
-// What launchers ask for, through real channels.
+// Tests what launchers ask for, through real channels.
 #include "tests/service/servers/grpc_servers.h"
 
 namespace rueda::service {
@@ -44,7 +44,8 @@ TEST_F(GrpcServersTest, ARegistrationThatIsRefusedSaysWhy) {
   EXPECT_EQ(engine_.jobs().size(), 1u) << "the first one's stays";
 }
 
-// The name was acted upon before the engine had been asked whose it is: any user could end any job.
+// The name was once acted upon before the engine had been asked whose job it is: any user could end
+// any job.
 TEST_F(GrpcServersTest, RankFailedOfARefusedRegistrationIsNotHeard) {
   Launcher owner(loop_, local());
   owner.ask_for(spec("job"));
@@ -60,7 +61,8 @@ TEST_F(GrpcServersTest, RankFailedOfARefusedRegistrationIsNotHeard) {
     stranger.ask_meanwhile(request);
     request.mutable_end_timeline();
     stranger.ask_meanwhile(request);
-    // Answered without the control loop, behind what was sent before on the connection.
+    // The request is answered without the control loop, behind the requests that were sent before
+    // on the connection.
     for (int i = 0; i < 3; ++i) {
       grpc::ClientContext context;
       v1::DescribeReply reply;
@@ -142,8 +144,8 @@ TEST_F(GrpcServersTest, TheNetworkCannotRegisterJobs) {
 
 // --- A job that is refused
 
-// The stream was read on after it had been finished, and its job's id written on one thread and
-// read on another.
+// The stream was once read on after it had been finished, and its job's id was written on one
+// thread and read on another.
 TEST_F(GrpcServersTest, ARefusedLauncherThatKeepsTalkingIsHeardNoMore) {
   for (int i = 0; i < 20; ++i) {
     Launcher launcher(loop_, local());

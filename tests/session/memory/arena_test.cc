@@ -47,7 +47,8 @@ TEST(ArenaTable, ChecksTheDescriptor) {
   EXPECT_EQ(good.value(), 1u);
 }
 
-// Whoever touches a page first pays for it: of an arena of holes that was the daemon.
+// A page belongs to the account of whoever touches it first: for an arena of holes that was the
+// daemon.
 TEST(ArenaTable, HolesAreRefused) {
   ArenaTable table(std::make_shared<ArenaTotals>());
   constexpr uint64_t kTerabyte = uint64_t{1} << 40;
@@ -71,7 +72,7 @@ TEST(ArenaTable, WhatIsMappedKeepsItsPages) {
   EXPECT_EQ(errno, EPERM);
   EXPECT_EQ(::madvise(own, 8192, MADV_REMOVE), -1);
   EXPECT_EQ(::mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, memfd.get(), 0), MAP_FAILED);
-  // Both go on writing what they have mapped.
+  // Both sides go on writing into what they have mapped.
   std::memcpy(own, "abc", 3);
   EXPECT_EQ(std::memcmp(table.find(1)->data(), "abc", 3), 0);
   std::memcpy(table.find(1)->data(), "def", 3);
@@ -95,7 +96,7 @@ TEST(ArenaTable, WhatIsMappedIsCharged) {
               "12288: free some, or end a job, or raise ruedad's --quota-arena-bytes");
     EXPECT_EQ(account.ledger->of(7, Resource::kArenaBytes), 8192u);
   }
-  // Until it is unmapped, which is done at the door.
+  // The memory counts until it is unmapped, which is done at the door.
   while (account.ledger->of(7, Resource::kArenaBytes) > 0) std::this_thread::yield();
   EXPECT_EQ(account.ledger->of(7, Resource::kArenas), 0u);
 }

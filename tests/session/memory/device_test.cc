@@ -1,4 +1,4 @@
-// What a client may say of device memory, and when it is answered.
+// Tests what a client may say of device memory, and when it is answered.
 #include <algorithm>
 
 #include <gmock/gmock.h>
@@ -121,7 +121,7 @@ TEST_F(DeviceMemoryTest, AnswersKeepTheirOrderThoughOneIsAwaited) {
                                            {Code::kNotFound, "no such memory"});
   events_.sessions[0]->device_memory_added(events_.memories[0].id, Status::ok());
   EXPECT_EQ(receive_id(), events_.memories[0].id);
-  EXPECT_EQ(receive_id(), 0u);  // the tensor's
+  EXPECT_EQ(receive_id(), 0u);  // is the tensor's id
   const RawMessage last = receive(*client_);
   rueda_abi_status status{};
   std::memcpy(&status, last.body.data(), sizeof(status));
@@ -175,7 +175,7 @@ TEST_F(DeviceMemoryTest, IsBoundedAndRefusedOnesDoNotCount) {
     last = table.add(memory, descriptors).value().id;
   }
   EXPECT_EQ(table.add(memory, descriptors).status().code(), Code::kResourceExhausted);
-  EXPECT_EQ(table.bytes_of(last), 0u);  // not answered yet
+  EXPECT_EQ(table.bytes_of(last), 0u);  // has not been answered yet
   table.answer(last, false);
   EXPECT_TRUE(table.add(memory, descriptors).is_ok());
 }
@@ -202,7 +202,7 @@ TEST_F(DeviceMemoryTest, SubmissionsNameIt) {
   events_.sessions[0]->complete(Ticket(7), Status::ok(), Epoch(1), 1, Seq(1));
   EXPECT_EQ(remove(id).code, 0);
   EXPECT_EQ(events_.removed, std::vector<uint32_t>{id});
-  // What was true of it is forgotten.
+  // Earlier knowledge about the place of the ticket is forgotten.
   record.ticket = 7 + kCapacity;
   client_->push(record);
   pump_until_lost("does not exist");

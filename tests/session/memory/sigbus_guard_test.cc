@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kBytes = 4 * 4096;
 
-// A guarded mapping whose file the test can take away: not sealed, as no arena may be.
+// A guarded mapping whose file the test can take away, because it is not sealed; an arena must be.
 class GuardTest : public ::testing::Test {
  protected:
   void SetUp() override { ASSERT_TRUE(install_sigbus_guard().is_ok()); }
@@ -71,8 +71,8 @@ TEST(GuardSlot, HasOnlyRangesThatWereSet) {
     slot.set(kLarge);
     has_ended = true;
   });
-  // The first address is in both ranges, and the second in the large one alone, but also in what
-  // the begin of the small and the bytes of the large would be together.
+  // The first address is in both ranges. The second is in the large range alone, but also in the
+  // range that the small one's begin and the large one's bytes would make.
   int found = 0;
   int torn = 0;
   while (!has_ended || found == 0) {
@@ -130,8 +130,8 @@ TEST_F(GuardDeathTest, SignalFromAProcessKeepsItsDefaultAction) {
       ::testing::KilledBySignal(SIGBUS), "");
 }
 
-// The seals keep a client from doing this to an arena; a full memory cgroup does the same. Here the
-// test reaches for the daemon's own mapping of the arena, and puts a file that ends early over it.
+// The seals keep a client from doing this to an arena; a full memory cgroup does the same. The test
+// maps a file that ends early over the daemon's own mapping of the arena.
 TEST_F(SessionTest, SessionWithLostMemoryIsFailed) {
   start_server();
   auto client = attach(4);

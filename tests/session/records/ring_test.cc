@@ -12,7 +12,7 @@
 namespace rueda::session {
 namespace {
 
-// Page-like memory, zeroed and aligned as a mapping would be.
+// Memory that is zeroed and aligned as a mapping would be.
 struct Block {
   explicit Block(size_t bytes) : words(bytes / sizeof(Line) + 1) {}
   struct alignas(64) Line {
@@ -53,7 +53,8 @@ TEST(SubmissionRing, ImpossibleTailIsBroken) {
     block.header().tail = tail;
     EXPECT_EQ(ring.pop(out), SubmissionRing::kBroken) << tail;
   }
-  // Its own index is its own: what the client writes over the shared head changes nothing.
+  // The ring keeps an index of its own, so what the client writes over the shared head changes
+  // nothing.
   block.header().tail = 1;
   block.header().head = 77;
   block.header().capacity = 0;
@@ -79,7 +80,7 @@ TEST(CompletionRing, FullBrokenAndTexts) {
   record.ticket = 9;
   record.text_bytes = 12345;
   EXPECT_EQ(ring.push(record, "why"), CompletionRing::Push::kOk);
-  // The 1024th byte is the first half of a character: it is left out.
+  // The 1024th byte is the first half of a character, and is left out.
   EXPECT_EQ(ring.push(record, std::string(1023, 'x') + "é"), CompletionRing::Push::kOk);
   EXPECT_EQ(ring.push(record, ""), CompletionRing::Push::kFull);
   auto* records =
@@ -111,8 +112,8 @@ TEST(CompletionRing, WakesOnceAndOnlyAWaiter) {
   EXPECT_FALSE(ring.publish());
 }
 
-// Both protocols with two threads on one mapping, where ThreadSanitizer sees them. A lost wake-up
-// would leave the consumer waiting for a bell that never rings: the test would hang.
+// Both protocols run with two threads on one mapping, where ThreadSanitizer sees them. A lost
+// wake-up would leave the consumer waiting for a bell that never rings, and the test would hang.
 constexpr uint64_t kRecords = 1'000'000;
 
 struct Bell {

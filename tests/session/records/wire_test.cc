@@ -21,13 +21,13 @@ class WireTest : public ::testing::Test {
     near_ = UniqueFd(pair[0]);
     far_ = UniqueFd(pair[1]);
   }
-  // A loop does not take descriptors, and sees no byte of theirs; the kernel may tell of them while
-  // there are bytes before.
+  // Reads the next message. A loop does not take descriptors, and sees none of their bytes; the
+  // kernel may announce them while there are bytes before them.
   Read next(MessageReader& reader) {
     const Read read = reader.read(near_.get());
     return read == Read::kDescriptors ? reader.receive(near_.get()) : read;
   }
-  // Nonblocking whatever the socket's flags say: neither end is O_NONBLOCK here.
+  // Reads do not block whatever the socket's flags say: neither end is O_NONBLOCK here.
   UniqueFd near_;
   UniqueFd far_;
 };

@@ -1,4 +1,4 @@
-// The socket's side of a session: greeting, attach, end.
+// Tests the socket's side of a session: greeting, attach, end.
 #include <cstring>
 
 #include <fcntl.h>
@@ -193,7 +193,7 @@ TEST_F(SessionTest, Http2GoesToGrpcWithNothingConsumed) {
       },
       "what the client says");
   EXPECT_EQ(got, preface);
-  // And back; the last words, too.
+  // The answer goes back, and the last words do, too.
   ASSERT_EQ(::send(fd, "answer", 6, 0), 6);
   server_->stop();
   ASSERT_EQ(::recv(client.fd(), got.data(), got.size(), MSG_DONTWAIT), 6);
@@ -257,7 +257,7 @@ TEST_F(SessionTest, ALookBringsALossForwardThatIsOnItsWay) {
   auto client = attach();
   Session& session = *events_.sessions.at(0);
   client->close();
-  session.job_failed(Status(Code::kNodeLost, "another node is lost"));  // nobody takes it
+  session.job_failed(Status(Code::kNodeLost, "another node is lost"));  // nobody receives it
   EXPECT_TRUE(events_.lost.empty());
   session.look();
   EXPECT_EQ(events_.lost.size(), 1u);
@@ -288,7 +288,7 @@ TEST_F(SessionTest, ClientThatDoesNotReadIsLost) {
   auto client = attach();
   rueda_abi_arena body{4096, 0, 0};
   for (int i = 0; events_.lost.empty() && i < 100000; ++i) {
-    // Once it is lost the server has closed, and sending fails.
+    // Once the client is lost the server has closed, and sending fails.
     rueda_abi_header header{RUEDA_ABI_MAGIC, RUEDA_ABI_VERSION, RUEDA_ABI_ARENA_REMOVE,
                             sizeof(body), 0};
     struct {
@@ -349,7 +349,7 @@ TEST_F(SessionTest, KilledClientsLeaveNothingBehind) {
   pump_until([&] { return events_.lost.size() == 1; }, "the first loss");
   int fds_before = count_open_fds();
   for (size_t i = 1; i <= 100; ++i) {
-    // A process of its own, ended by SIGKILL, with an arena and an unread reply.
+    // The client is a process of its own, ended by SIGKILL, with an arena and an unread reply.
     pid_t child = ::fork();
     ASSERT_GE(child, 0);
     if (child == 0) {

@@ -1,4 +1,4 @@
-// The way back: completions, their doorbell, and clients that misuse them.
+// Tests the way back: completions, their doorbell, and clients that misuse them.
 #include <cstring>
 
 #include <fcntl.h>
@@ -155,7 +155,7 @@ TEST_F(CompletionTest, HostileDoorbellsDoNotBlockTheDaemon) {
   for (int fd : {client_->client_doorbell.get(), client_->daemon_doorbell.get()}) {
     ASSERT_EQ(::fcntl(fd, F_SETFL, 0), 0);
   }
-  // Far more rings than the socket holds, none of them read.
+  // The rings are far more than the socket holds, and none of them is read.
   for (uint64_t ticket = 0; ticket < 1000; ++ticket) {
     submit(ticket);
     complete(ticket);
@@ -163,8 +163,8 @@ TEST_F(CompletionTest, HostileDoorbellsDoNotBlockTheDaemon) {
     client_->completions.header().head = client_->completions.header().tail;
     events_.sessions[0]->flush();
   }
-  // The counter goes up and is emptied by the client itself before the daemon looks: its read must
-  // not wait for more.
+  // The counter goes up and is emptied by the client itself before the daemon looks; the daemon's
+  // read must not wait for more.
   client_->ring_daemon();
   uint64_t value = 0;
   ASSERT_EQ(::read(client_->daemon_doorbell.get(), &value, sizeof(value)), 8);

@@ -58,7 +58,7 @@ TEST_F(ListenerTest, StaleSocketIsReplaced) {
   {
     Result<ListeningSocket> dead = ListeningSocket::open(path_);
     ASSERT_TRUE(dead.is_ok());
-    // What a killed daemon leaves: a file, and nobody behind it.
+    // A killed daemon leaves a file with nobody behind it.
     std::filesystem::rename(path_, path_ + ".kept");
   }
   std::filesystem::rename(path_ + ".kept", path_);

@@ -1,4 +1,4 @@
-// Submission rings that are looked at instead of waiting for doorbells.
+// Tests submission rings that are looked at instead of waiting for doorbells.
 #include <atomic>
 #include <filesystem>
 #include <fstream>
@@ -14,7 +14,7 @@ class WatchTest : public SessionTest {
     std::unique_ptr<RawClient> client;
     rueda_abi_submission record{};
 
-    // What the daemon says of itself in the ring.
+    // Returns what the daemon says of itself in the ring.
     bool must_ring() const {
       return std::atomic_ref(client->submissions.header().consumer_waiting).load() != 0;
     }
@@ -32,7 +32,7 @@ class WatchTest : public SessionTest {
     trainer.record.tensor_id = intern(*trainer.client, make_tensor("grad", {1024}));
     return trainer;
   }
-  // The first submission rings; from then on nobody needs to.
+  // Puts the client under watch: its first submission rings, and from then on nobody needs to.
   void watch(Trainer& trainer) {
     const size_t before = events_.submissions.size();
     server_->watch();
@@ -43,7 +43,7 @@ class WatchTest : public SessionTest {
   }
 };
 
-// Each move, and each ring, was looked at, by a loop that did little else.
+// Each move, and each ring, was once looked at, by a loop that did little else.
 TEST_F(WatchTest, WhoOnlyMovesWhatItWaitsForIsLookedAtNowAndThen) {
   start_server();
   Trainer trainer = train(0);
@@ -59,13 +59,13 @@ TEST_F(WatchTest, WhoOnlyMovesWhatItWaitsForIsLookedAtNowAndThen) {
   }
   const auto took = std::chrono::steady_clock::now() - began;
   EXPECT_LE(events_.waiting.size(), 20u + took / std::chrono::microseconds(100));
-  // What it waits for last is known all the same, and a record is taken.
+  // The last ticket that the client waits for is known all the same, and a record is taken.
   pump_until([&] { return events_.waiting.back() == Ticket{20'000}; }, "the last one");
   trainer.submit();
   pump_until([&] { return events_.submissions.size() == 2; }, "the next submission");
 }
 
-// Descriptors that wake this process's loops, as the kernel has them.
+// Returns the number of descriptors that wake this process's loops, as the kernel has them.
 size_t heard_descriptors() {
   size_t heard = 0;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fdinfo")) {
@@ -75,8 +75,8 @@ size_t heard_descriptors() {
   return heard;
 }
 
-// The kernel wakes a loop for each ring at a doorbell in its reactor, awaited or not: 128,000 times
-// a second, which was half a core of the others'.
+// The kernel wakes a loop for each ring at a doorbell in its reactor, awaited or not: once 128,000
+// times a second, which took half a core from others.
 TEST_F(WatchTest, WhoOnlyRingsWakesNobodyDuringAPause) {
   start_server();
   Trainer trainer = train(0);

@@ -225,12 +225,12 @@ TEST(TensorTable, PartsAreAsLongAsThePlaceOfTheRankAsksFor) {
     EXPECT_TRUE(id.is_ok()) << id.status().message();
     return table.find(id.value())->extent;
   };
-  // 11 rows of two elements among 4 ranks: 3, 3, 3, 2.
+  // 11 rows of two elements among 4 ranks make 3, 3, 3 and 2 rows.
   EXPECT_EQ(extent(parted(CollectiveKind::kAllgather, 11, 3, 4), Rank{3}),
             (Extent{4, 22, 18, 0, true}));
   EXPECT_EQ(extent(parted(CollectiveKind::kReduceScatter, 11, 1, 4), Rank{1}),
             (Extent{22, 6, 0, 6, true}));
-  // The root is meant by its rank in the job.
+  // The root is given by its rank in the job.
   rueda_abi_intern gather = parted(CollectiveKind::kGather, 11, 0, 4);
   gather.root = 9;
   EXPECT_EQ(extent(gather, Rank{9}).output, 22);
@@ -248,7 +248,7 @@ TEST(TensorTable, CountsBelongToTheTensorThatFollows) {
   const uint32_t id = table.intern(abi, Rank{1}).value();
   EXPECT_EQ(table.find(id)->extent.input, 8);
   EXPECT_THAT(table.find(id)->descriptor->counts, testing::ElementsAre(1, 4));
-  // They are used up, and others are another tensor.
+  // The ids are used up, and other counts make another tensor.
   EXPECT_FALSE(table.intern(abi, Rank{1}).is_ok());
   ASSERT_TRUE(table.take_counts(counts_of({2, 3})).is_ok());
   EXPECT_NE(table.intern(abi, Rank{1}).value(), id);
@@ -318,13 +318,14 @@ TEST(TensorTable, APlanThatCannotBeIsRefusedAndForgotten) {
   ASSERT_TRUE(table.intern(make_tensor("b", {4}), Rank{0}).is_ok());
   const uint32_t plan = table.intern(plan_part({0, 0})).value();
   for (const std::vector<uint32_t>& words :
-       std::vector<std::vector<uint32_t>>{{9, 0},                    // an unknown tensor
-                                          {0},                       // cut off
-                                          {0, 3, 0},                 // likewise
-                                          {0, 1, 0},                 // after itself
-                                          {0, 1, 1, 1, 0},           // after a later one
-                                          {0, 0, 1, 1, UINT32_MAX},  // after none there is
-                                          {plan, 0}}) {              // a plan of plans
+       std::vector<std::vector<uint32_t>>{{9, 0},           // has an unknown tensor
+                                          {0},              // is cut off
+                                          {0, 3, 0},        // is cut off
+                                          {0, 1, 0},        // comes after itself
+                                          {0, 1, 1, 1, 0},  // comes after a later one
+                                          // comes after one that does not exist
+                                          {0, 0, 1, 1, UINT32_MAX},
+                                          {plan, 0}}) {  // is a plan of plans
     ASSERT_TRUE(table.intern(plan_part({}, false)).is_ok());
     EXPECT_FALSE(table.intern(plan_part(words)).is_ok()) << testing::PrintToString(words);
   }
@@ -344,7 +345,7 @@ TEST(TensorTable, PlansAreBoundedTogether) {
   EXPECT_EQ(status.code(), Code::kResourceExhausted);
 }
 
-// What plans keep could else be more than the table's bounds say.
+// Otherwise plans could keep more than the table's bounds say.
 TEST(TensorTable, PlansAndWhatCanBeForgottenAreApart) {
   TensorTable table;
   ASSERT_EQ(table.intern(make_tensor("a", {4}), Rank{0}).value(), 0u);

@@ -12,7 +12,7 @@ using ::testing::HasSubstr;
 
 class SubmissionTest : public SessionTest {
  protected:
-  // One tensor of 4 KiB of float32, one arena of 16 KiB.
+  // Starts with one tensor of 4 KiB of float32, and one arena of 16 KiB.
   void start(uint32_t ring_capacity = 16) {
     start_server(ring_capacity);
     client_ = attach(1);

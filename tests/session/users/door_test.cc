@@ -1,4 +1,4 @@
-// What clients send over the socket beside bytes: nobody else waits for it.
+// Tests what clients send over the socket beside bytes: nobody else waits for it.
 #include <future>
 #include <thread>
 
@@ -69,7 +69,7 @@ TEST(Doors, ManyUsersShareWhatIsLeft) {
   for (auto& one : done) one.get_future().wait();
 }
 
-// Whoever closes the last of it sleeps until the other end is gone.
+// A socket whose last close sleeps until the other end is gone.
 class Lingering {
  public:
   Lingering() {
@@ -92,9 +92,9 @@ class Lingering {
     }
   }
   int fd() const { return near_.get(); }
-  // What was sent is the last of it.
+  // Forgets the socket, so that the copy that was sent is the last one.
   void forget() {
-    // A copy stays until nobody sleeps here: where it could not be sent, this is the last one.
+    // A copy stays until nobody sleeps here: if it could not be sent, this is the last one.
     UniqueFd far = std::move(far_);
     std::thread([near = near_.release()] { ::close(near); }).detach();
     far_ = std::move(far);
@@ -109,7 +109,7 @@ class Lingering {
 class DoorTest : public SessionTest {
  protected:
   DoorTest() { is_old_kernel_ = true; }
-  // It would sleep for an hour.
+  // A loop that closed the last copy would sleep for an hour.
   void expect_the_loop_goes_on() {
     auto client = attach(1);
     intern(*client, make_tensor("t", {1}));
@@ -156,7 +156,7 @@ TEST_F(DoorTest, LingeringDescriptorOutOfBand) {
   Lingering lingering;
   RawClient client(path_);
   client.send_bytes("RU", 2);
-  // The kernel may not have it.
+  // The kernel may lack MSG_OOB.
   (void)client.send_with("D", 1, {lingering.fd()}, MSG_OOB);
   client.send_bytes("A", 1);
   lingering.forget();

@@ -1,4 +1,4 @@
-// What one user may have, and that it is given back.
+// Tests what one user may have, and that it is given back.
 #include "daemon/session/users/ledger.h"
 
 #include "daemon/base/limits.h"
@@ -38,7 +38,7 @@ TEST(Ledger, AllUsersTogetherLeaveAddresses) {
               HasSubstr("all users have 35184372088832 bytes of arenas"));
 }
 
-// A connection counted nowhere once it had said that it is gRPC's.
+// A connection once counted nowhere after it had said that it is gRPC's.
 TEST_F(SessionTest, ConnectionsOfAUserAreCountedUntilTheyAreClosed) {
   quota_[Resource::kConnections] = 3;
   start_server();
@@ -52,7 +52,7 @@ TEST_F(SessionTest, ConnectionsOfAUserAreCountedUntilTheyAreClosed) {
   RawClient one_more(path_);
   pump_until([&] { return one_more.is_closed(); }, "the end of one too many");
   EXPECT_EQ(server_->stats().rejected, 1u);
-  // Whoever serves it closes it when the launcher has gone.
+  // The server closes the connection when the launcher has gone.
   launchers.pop_back();
   ::close(std::exchange(handed_off_.back().first, -1));
   pump_until(
@@ -107,7 +107,7 @@ TEST_F(SessionTest, TensorsOfAUserAreBounded) {
   }
   EXPECT_EQ(reply.code, -12);
   EXPECT_THAT(reply.text, HasSubstr("--quota-tensor-bytes"));
-  // What one process had is given back when it goes.
+  // Everything that one process had is given back when it goes.
   EXPECT_EQ(request(*client, RUEDA_ABI_DETACH, nullptr, 0).code, 0);
   rueda_abi_intern tensor = make_tensor("again", {1});
   EXPECT_EQ(request(*other, RUEDA_ABI_INTERN, &tensor, sizeof(tensor)).code, 0);
