@@ -71,7 +71,7 @@ core::Output CheckerSet::part_of(const Set& set, NodeIndex node, const core::Out
 
 void CheckerSet::after_step(NodeIndex node, const core::JobCore& core, const core::Output& output) {
   if (sets_.size() == 1) return sets_.front()->checkers.after_step(node, core, output);
-  // Who owns a delivery is asked before anybody has seen it.
+  // The owner of each delivery is found before any checker has seen it.
   std::vector<core::Output> parts;
   for (const auto& set : sets_) parts.push_back(part_of(*set, node, output));
   for (size_t i = 0; i < sets_.size(); ++i) sets_[i]->checkers.after_step(node, core, parts[i]);

@@ -1,5 +1,5 @@
-// The checkers of a run: some for each process set, each shown what is about its set alone, as if
-// it were a job by itself.
+// Holds the checkers of a run: some for each process set, each of which sees only what is about its
+// set, as if the set were a job by itself.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ class CheckerSet {
  public:
   explicit CheckerSet(const RunSetup& setup);
 
-  // As Checkers'.
+  // These correspond to the functions of Checkers.
   void before_step(NodeIndex node, const core::JobCore& core, const core::Event& event);
   void after_step(NodeIndex node, const core::JobCore& core, const core::Output& output);
   void on_witness(const core::Output& output) { sets_.front()->checkers.on_witness(output); }
@@ -48,12 +48,12 @@ class CheckerSet {
 
   uint64_t sum(uint64_t (Checkers::*count)() const) const;
   Rank rank_of(NodeIndex node, LocalRank local) const;
-  // The set in which the rank has the ticket open; else that of all ranks.
+  // Returns the set in which the rank has the ticket open, or that of all ranks.
   const Set& owner_of(Rank rank, Ticket ticket) const;
   static LocalRank place_in(const Set& set, NodeIndex node, Rank rank);
   core::Output part_of(const Set& set, NodeIndex node, const core::Output& output) const;
 
-  std::vector<std::unique_ptr<Set>> sets_;  // by id
+  std::vector<std::unique_ptr<Set>> sets_;  // by id of the set
 };
 
 }  // namespace rueda::sim

@@ -81,7 +81,7 @@ void Checkers::after_step(NodeIndex node, const core::JobCore& core, const core:
   Node& model = at(node);
   for (const auto& [to, message] : output.sends) on_vote(node, message);
   if (output.recovered) on_recovered(node, *output.recovered);
-  // An epoch that all leave as they enter it is over by now, and the ring is of none.
+  // An epoch that all leave as they enter it is over by now, and the ring belongs to no epoch.
   if (output.started || (output.recovered && output.recovered->epoch == core.epoch())) {
     check_ring(node, core.layout(), core.epoch());
   }
@@ -93,7 +93,7 @@ void Checkers::after_step(NodeIndex node, const core::JobCore& core, const core:
     }
   }
   for (const auto& [to, message] : output.sends) {
-    if (message.passed_on_by) continue;  // its author has been heard
+    if (message.passed_on_by) continue;  // its author has been heard before
     on_message(node, message);
     const bool is_about_order = std::holds_alternative<core::AgreementMessage>(message.body);
     const bool is_settled = model.was_locked && is_locked(core) && !anybody_leaves_;
@@ -105,7 +105,7 @@ void Checkers::after_step(NodeIndex node, const core::JobCore& core, const core:
   for (const core::Delivery& delivery : output.deliveries) {
     ending_.emplace(rank_of(node, delivery.rank).value, delivery.ticket.value);
   }
-  // A suspicion that turned out to be none lifts the seal.
+  // A suspicion that turned out to be wrong lifts the seal.
   const bool sealed = model.sealed && is_sealed(core.state());
   if (sealed && !output.launches.empty()) violated("R3: " + name_of(node) + " launched after seal");
   for (const core::Launch& launch : output.launches) on_launch(node, launch);
@@ -176,7 +176,7 @@ void Checkers::on_message(NodeIndex node, const core::Message& message) {
 }
 
 void Checkers::on_lock(const core::Lock& lock) {
-  if (lock.generation == last_generation_) return;  // said to another node already
+  if (lock.generation == last_generation_) return;  // another node was told the same before
   if (lock.first.value != decreed_.value + 1) {
     violated("L4: a lock from " + name_of(lock.first) + " on, and " + name_of(decreed_) +
              " is the last that was decreed");
@@ -191,7 +191,7 @@ void Checkers::on_lock(const core::Lock& lock) {
 }
 
 void Checkers::check_declared(const core::Plan& plan) {
-  // By name: all that it comes after, on whatever way.
+  // Maps each tensor, by name, to everything that it comes after, on whatever way.
   std::map<std::string, std::set<std::string>> before;
   for (const core::PlannedTensor& planned : declared_->plan) {
     std::set<std::string>& all = before[planned.tensor->name];
@@ -213,7 +213,7 @@ void Checkers::check_declared(const core::Plan& plan) {
 }
 
 void Checkers::check_alternatives(const core::Plan& plan) {
-  // By name of a tensor: the ends of rounds that have it.
+  // Maps each tensor, by name, to the ends of rounds that have it.
   std::map<std::string, std::set<size_t>> alternatives;
   std::map<core::PlanPlace, std::set<std::string>> next;
   for (size_t i = 0; i < plan.batches.size(); ++i) {
@@ -313,7 +313,7 @@ void Checkers::check_order(NodeIndex node, const core::Launch& launch) {
     violated("L5: " + name_of(node) + " launched " + name_of(launch.seq) + " after " +
              name_of(last));
   }
-  // What it passed over must be an operation that failed: then nobody launches it.
+  // An operation that it passed over must be one that failed, which nobody launches.
   for (Seq seq{last.value + 1}; seq < launch.seq; ++seq.value) {
     const auto carried = operations_.find(key(launch.epoch, seq, {}));
     if (carried != operations_.end() && carried->second.carried) continue;
@@ -382,7 +382,7 @@ void Checkers::check_descriptors(NodeIndex node, const core::Launch& launch) {
   }
 }
 
-// Another operation that is under way on the node has the submission.
+// Returns whether another operation that is under way on the node has the submission.
 bool Checkers::is_in_another(NodeIndex node, Seq seq, size_t local, Ticket ticket) {
   for (const auto& [other, launched] : at(node).under_way) {
     if (other == seq) continue;
@@ -507,7 +507,8 @@ void Checkers::check_value(NodeIndex node, const core::Delivery& delivery,
       violated("L1: " + name_of(node) + " delivered " + name_of(delivery.seq) + " before n" +
                std::to_string(other) + " launched it");
     }
-    // What has a root may end here before another member begins; but all have agreed to it.
+    // An operation with a root may end here before another member begins; but all have agreed to
+    // it.
     for (const Rank rank : layout_.node(NodeIndex{other}).ranks) {
       if (!has_submitted(rank, descriptor)) {
         violated("agreement: " + name_of(node) + " delivered " + descriptor.name + " before " +

@@ -1,5 +1,5 @@
-// The rules of docs/protocol.md as a judge: it sees every event and everything that the cores say
-// about one process set (checker_set.h), on all nodes at once, and names the first rule that is
+// Judges a run by the rules of docs/protocol.md: it sees every event and everything that the cores
+// say about one process set (checker_set.h), on all nodes at once, and names the first rule that is
 // broken. It knows nothing of how the cores work.
 //
 // clang-format off
@@ -19,17 +19,17 @@
 //       sums, averages and barriers lack one, and no plan's; who has got the result of one that
 //       lacks a rank joins later than that
 //   R1  P and F are let go of when nobody needs them any more (data_plane.h)
-//   R2  what is unstable is bounded (data_plane.h)
+//   R2  the bytes of unstable operations are bounded (data_plane.h)
 //   R3  a sealed epoch launches and delivers nothing
 //   R4  a quorum has accepted each next epoch, all enter the same one, and what somebody who goes on
 //       has delivered is neither repeated nor returned
-//   R5  nobody delivers who was left out
+//   R5  a node that was left out delivers nothing
 //   R6  a completion names its epoch and its contributors, the same on all nodes
 //   agreement  nothing is launched or delivered on descriptors that differ
-//   ring       all nodes of an epoch have the same one
+//   ring       all nodes of an epoch have the same ring
 //   credit     a lane of the data plane holds one operation, and is free in the end
 //   fault      no error without a fault, a goodbye or a mismatch that explains it
-//   liveness   what waits ends
+//   liveness   every wait ends
 // clang-format on
 #pragma once
 
@@ -46,37 +46,38 @@ namespace rueda::sim {
 
 class Checkers {
  public:
-  // `layout` is the set's, and outlives the checkers. Local ranks in events and outputs are places
-  // among the set's ranks on the node.
+  // Makes the checkers of a set, whose layout outlives them. Local ranks in events and outputs are
+  // places among the set's ranks on the node.
   Checkers(const core::Layout& layout, int window, uint32_t process_set, bool has_witness);
 
-  // Before the core has seen the event.
+  // Must be called before the core has seen the event.
   void before_step(NodeIndex node, const core::JobCore& core, const core::Event& event);
-  // After, with what the core said to it alone.
+  // Must be called after that, with what the core said to it alone.
   void after_step(NodeIndex node, const core::JobCore& core, const core::Output& output);
-  // What the witness says.
+  // Sees what the witness says.
   void on_witness(const core::Output& output);
-  // The node's daemon has died, and its ranks with it.
+  // Hears that the node's daemon has died, and its ranks with it.
   void on_node_died(NodeIndex node);
-  // The rank has died: nobody is told of its submissions.
+  // Hears that the rank has died, so that nobody is told of its submissions.
   void on_rank_died(Rank rank);
-  // Nothing more will happen.
+  // Hears that nothing more will happen.
   void at_end();
 
-  // Empty as long as all rules held; the first word is the rule.
+  // Returns "" as long as all rules held; otherwise the first word is the rule.
   const std::string& violation() const { return violation_; }
   void violated(const std::string& what);
 
-  // L11: by rank, which have joined. The set of all ranks sees it, and others are told.
+  // Returns, by rank, which ranks have joined (L11). The set of all ranks sees joins, and the other
+  // sets are told.
   const std::vector<bool>& joined() const { return joined_; }
   void set_joined(const std::vector<bool>& joined) { joined_ = joined; }
   bool is_open(Rank rank, Ticket ticket) const { return open(rank).contains(ticket.value); }
-  // Whether any rank that lives waits for something.
+  // Returns whether any rank that lives waits for something.
   bool anything_open() const;
-  // Messages about order that nodes sent under a plan that was in force and stayed so, before the
-  // first rank left.
+  // Returns the number of messages about order that nodes sent under a plan that was in force and
+  // stayed so, before the first rank left.
   uint64_t messages_while_locked() const { return messages_while_locked_; }
-  // All about order, before the first rank left.
+  // Returns the number of all messages about order, before the first rank left.
   uint64_t order_messages() const { return order_messages_; }
   uint64_t locked_launches() const { return locked_launches_; }
   uint64_t cancels() const { return cancels_; }
@@ -85,14 +86,15 @@ class Checkers {
   uint64_t repeated() const { return repeated_; }
 
  private:
-  // Of one number the generations are operations of their own, and under a plan the alternatives
-  // that nodes have chosen. What is always decreed is never cancelled, and has generation 0 here.
+  // Names an operation of a number. Each generation is another operation, and under a plan so is
+  // each alternative that nodes have chosen. Operations that are always decreed are never
+  // cancelled, and have generation 0 here.
   struct Name {
     uint32_t generation = 0;
-    uint64_t walk = 0;  // of what a plan launched: the plan hash
+    uint64_t walk = 0;  // the plan hash, for what a plan launched
     auto operator<=>(const Name&) const = default;
   };
-  using Key = std::tuple<uint32_t, Seq, Name>;  // with the epoch
+  using Key = std::tuple<uint32_t, Seq, Name>;  // begins with the epoch
   struct Operation {
     uint64_t plan_hash = 0;
     core::DataTuning tuning;
@@ -102,20 +104,20 @@ class Checkers {
     std::set<int> completed_on;
     std::set<int> cancelled_on;
     std::set<int> delivered_on;
-    std::set<Rank> without;  // L11: these have joined
-    bool failed = false;     // decreed as an error, or passed over
-    // Of the result. Policy `shrink`: an operation that is completed by decision has the result of
-    // the epoch that it was launched in.
+    std::set<Rank> without;  // the ranks that have joined (L11)
+    bool failed = false;     // was decreed as an error, or passed over
+    // The epoch of the result. Under policy `shrink` an operation that is completed by decision has
+    // the result of the epoch that it was launched in.
     uint32_t epoch = 0;
     std::vector<NodeIndex> members;
-    bool carried = false;  // completed by decision: nobody launches it here
+    bool carried = false;  // was completed by decision: nobody launches it here
   };
-  // A recovered epoch, as the first node entered it.
+  // Describes a recovered epoch, as the first node entered it.
   struct EntryOfEpoch {
-    std::vector<NodeIndex> before;  // the members of the one before
+    std::vector<NodeIndex> before;  // the members of the epoch before
     core::NextEpoch next;
   };
-  // What one node has launched in its epoch and that is not over.
+  // Describes an operation that one node has launched in its epoch and that is not over.
   struct Launched {
     Name name;
     core::Launch launch;
@@ -127,15 +129,15 @@ class Checkers {
     bool was_locked = false;
     uint32_t epoch = 0;
     std::vector<NodeIndex> members;
-    uint32_t generation = 0;  // of the last cancel,
-    Seq resumed_at;           // from which on what is older is over
+    uint32_t generation = 0;  // the generation of the last cancel,
+    Seq resumed_at;           // and the number from which older operations are over
     Seq last[core::kTracks];
     std::map<Seq, Launched> under_way;
-    std::map<Seq, Name> completed;  // of the epoch
+    std::map<Seq, Name> completed;  // in this epoch
   };
-  // What the nodes of one generation say about its end.
+  // Holds what the nodes of one generation say about its end.
   struct Unlocking {
-    std::map<int, Seq> reports;  // by node; the coordinator sends none
+    std::map<int, Seq> reports;  // by node; the coordinator sends no report
     std::optional<Seq> first;
   };
   using OpenSubmissions = std::map<uint64_t, core::DescriptorPtr>;  // by ticket
@@ -165,12 +167,12 @@ class Checkers {
   void check_descriptors(NodeIndex node, const core::Launch& launch);
   bool is_in_another(NodeIndex node, Seq seq, size_t local, Ticket ticket);
   void check_same_everywhere(NodeIndex node, const core::Launch& launch);
-  // --- checkers_joins.cc
+  // --- The functions of checkers_joins.cc
   void check_absent(NodeIndex node, const core::Launch& launch,
                     const core::TensorDescriptor& descriptor, size_t local);
   void note_absent(Rank rank, const Operation& of);
   void on_join_ended(Rank rank, const core::Delivery& delivery);
-  // --- checkers_recovery.cc
+  // --- The functions of checkers_recovery.cc
   void on_vote(NodeIndex node, const core::Message& message);
   bool is_quorum(const std::set<int>& votes, const std::vector<NodeIndex>& members) const;
   void on_recovered(NodeIndex node, const core::NextEpoch& next);
@@ -194,23 +196,23 @@ class Checkers {
   std::vector<bool> dead_;                            // by rank
   std::vector<bool> joined_;                          // by rank
   std::map<uint32_t, std::vector<NodeIndex>> rings_;  // by epoch
-  std::vector<std::set<Rank>> gone_on_without_;       // by rank: so it joins later than these
-  std::set<std::pair<int32_t, uint64_t>> ending_;     // in this step: ranks and tickets
+  std::vector<std::set<Rank>> gone_on_without_;       // by rank: the ranks after which it joins
+  std::set<std::pair<int32_t, uint64_t>> ending_;     // ranks and tickets that end in this step
   std::map<Key, Operation> operations_;
-  std::map<std::pair<uint32_t, Seq>, uint32_t> changes_;           // by epoch: what came of them
+  std::map<std::pair<uint32_t, Seq>, uint32_t> changes_;           // results of changes, by epoch
   std::map<std::pair<uint32_t, uint32_t>, Unlocking> unlockings_;  // by epoch and new generation
-  // What the coordinator has said last, of the epoch: its highest lockable decree.
+  // The coordinator's last message about order: its epoch, and its highest lockable decree.
   uint32_t decreed_epoch_ = 0;
   Seq decreed_;
   uint32_t last_generation_ = 0;
-  core::DescriptorPtr declared_;  // what the last rank that did so has declared
+  core::DescriptorPtr declared_;  // what the last rank that declared a plan has declared
   bool anybody_leaves_ = false;
   uint64_t messages_while_locked_ = 0;
   uint64_t order_messages_ = 0;
   uint64_t locked_launches_ = 0;
   uint64_t cancels_ = 0;
-  std::map<std::pair<uint32_t, core::Ballot>, std::set<int>> votes_;  // by epoch that ends
-  std::map<uint32_t, EntryOfEpoch> epochs_;                           // recovered ones
+  std::map<std::pair<uint32_t, core::Ballot>, std::set<int>> votes_;  // by the epoch that ends
+  std::map<uint32_t, EntryOfEpoch> epochs_;                           // the recovered epochs
   uint64_t completed_by_decision_ = 0;
   uint64_t repeated_ = 0;
   std::string violation_;

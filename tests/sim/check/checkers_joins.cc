@@ -1,4 +1,4 @@
-// The checkers of rule L11: who is absent, and who was the last to join.
+// Checks rule L11: who is absent, and who was the last to join.
 
 #include "tests/sim/check/checkers.h"
 #include "tests/sim/setup/names.h"

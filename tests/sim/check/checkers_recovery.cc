@@ -1,4 +1,4 @@
-// The checkers of policy `shrink`: what an epoch may make of the one before.
+// Checks policy `shrink`: what an epoch may make of the one before.
 
 #include <algorithm>
 
@@ -32,7 +32,7 @@ void Checkers::on_witness(const core::Output& output) {
   for (const auto& [to, message] : output.sends) on_vote(message.from, message);
 }
 
-// A proposer votes for what it proposes.
+// Counts a vote. A proposer votes for what it proposes.
 void Checkers::on_vote(NodeIndex node, const core::Message& message) {
   const auto* recovery = std::get_if<core::RecoveryBody>(&message.body);
   if (!recovery) return;
@@ -112,7 +112,7 @@ void Checkers::check_epoch(NodeIndex node, const core::NextEpoch& next) {
   }
 }
 
-// Of the first node that enters; on the others it is the same.
+// Checks the verdicts on the first node that enters; they are the same on the others.
 void Checkers::check_verdicts(const Node& model, const core::NextEpoch& next) {
   const auto delivered_by_member = [&](const Operation& operation) {
     return std::any_of(next.members.begin(), next.members.end(), [&](NodeIndex member) {
@@ -140,7 +140,8 @@ void Checkers::check_verdicts(const Node& model, const core::NextEpoch& next) {
       violated("R4: operation " + std::to_string(core::number_of(was)) +
                " is repeated, and somebody who goes on has delivered it");
     }
-    // Of the operations under one number, the one that was launched by all is meant.
+    // If there are several operations under one number, the verdict is about the one that all nodes
+    // have launched.
     const bool by_all =
         std::all_of(operation.members.begin(), operation.members.end(),
                     [&](NodeIndex member) { return operation.launched_on.contains(member.value); });

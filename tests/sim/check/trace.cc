@@ -338,7 +338,7 @@ void Trace::on_step(TicksMs now, const core::Layout& layout, NodeIndex node,
   line.insert(0, line.size() < 6 ? 6 - line.size() : 0, ' ');
   line += "  " + label_of(node) + "  " + describe(layout, node, event);
   const std::vector<std::string> parts = describe(layout, node, output);
-  // Clocks tick and turns end all the time.
+  // These events happen all the time.
   const bool is_silent = std::holds_alternative<core::TimePassed>(event) ||
                          std::holds_alternative<core::TurnEnded>(event);
   if (parts.empty() && is_silent) return;

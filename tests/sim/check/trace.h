@@ -1,5 +1,5 @@
-// What happened in a run: always as a hash, so that two runs can be compared, and on demand as
-// text, one line an event: when, on which node, what, and what came of it.
+// Records what happened in a run: always as a hash, so that two runs can be compared, and on demand
+// as text, one line an event: when, on which node, what, and what came of it.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,18 @@
 
 namespace rueda::sim {
 
-// "Ready #3 from n1: t0, t4".
+// Returns a text such as "Ready #3 from n1: t0, t4".
 std::string describe(const core::Layout& layout, NodeIndex node, const core::Event& event);
-// "n0 sends Decree #2 to n1: 4 = t0+t4"; one text for each thing that the node is to do.
+// Returns texts such as "n0 sends Decree #2 to n1: 4 = t0+t4", one for each thing that the node is
+// to do.
 std::vector<std::string> describe(const core::Layout& layout, NodeIndex node,
                                   const core::Output& output);
-// "goes on in epoch 2 = n0, n2, 3 is 1 REDO".
+// Returns a text such as "goes on in epoch 2 = n0, n2, 3 is 1 REDO".
 std::string describe(const core::NextEpoch& next);
-// The name of the message's kind, and what it says.
+// Returns the name of the message's kind; the other function returns what it says.
 const char* kind_of(const core::Message& message);
 std::string describe(const core::Message& message);
-// "a+b".
+// Returns a text such as "a+b".
 std::string join_names(const std::vector<std::string>& names);
 
 class Trace {
@@ -29,7 +30,7 @@ class Trace {
 
   void on_step(TicksMs now, const core::Layout& layout, NodeIndex node, const core::Event& event,
                const core::Output& output);
-  // What is no event of a core: "n2 dies".
+  // Records something that is not an event of a core, such as "n2 dies".
   void note(TicksMs now, const std::string& what);
 
   uint64_t hash() const { return hash_; }

@@ -118,7 +118,7 @@ void RecoveryChecks::on_chosen(Epoch before, const core::DecisionPtr& decision,
   }
 }
 
-// What the verdict promises is in the members' memories.
+// Checks that what the verdict promises is in the members' memories.
 void RecoveryChecks::check_verdict(const core::Decision& decision, size_t index,
                                    const std::vector<NodeModel>& nodes) {
   const Seq seq{decision.tracks[0].first.value + index};
@@ -259,7 +259,7 @@ void RecoveryChecks::on_delivery(int node, const core::CompletedOperation& compl
   check_same_bits(memory.operation, nodes);
 }
 
-// I1: of those that go on, all that have the operation have the same.
+// I1: of the nodes that go on, all that have the operation have the same values.
 void RecoveryChecks::check_same_bits(int operation, const std::vector<NodeModel>& nodes) {
   const OperationEnding* first = nullptr;
   for (const NodeIndex member : survivors()) {

@@ -1,5 +1,6 @@
-// The checkers of recovery, named after the rules that they watch. They see all nodes at once, and
-// count votes and look into memories themselves: what the cores believe is not asked.
+// Checks recovery, by checkers that are named after the rules that they watch. They see all nodes
+// at once, and count votes and look into memories themselves; they do not ask the cores what they
+// believe.
 #pragma once
 
 #include <map>
@@ -15,10 +16,10 @@ class RecoveryChecks {
  public:
   explicit RecoveryChecks(std::shared_ptr<const Plan> plan);
 
-  // "" while every rule was kept; else "RULE: what happened", of the first that was not.
+  // Returns "" while every rule was kept, or else "RULE: what happened", of the first that was not.
   const std::string& violation() const { return violation_; }
 
-  // --- told by the world, at the moment when it happens
+  // --- The world calls these at the moment when something happens.
   void on_sent(int from, const core::RecoveryMessage& message, const std::vector<NodeModel>& nodes);
   void on_launch(int node, Epoch epoch, Seq seq, int operation, const NodeModel& model);
   void on_added(const Frame& frame, int node, const Memory& memory);
@@ -33,11 +34,12 @@ class RecoveryChecks {
   void on_ended(int node, const core::JobEnd& end, const NodeModel& model);
   void violated(const std::string& what);
 
-  // The decision that began the epoch, once a quorum has accepted it.
+  // Returns the decision that began the epoch, once a quorum has accepted it.
   const core::DecisionPtr* chosen(Epoch epoch) const;
-  // Members of the last epoch that was decided; none if the job's end was.
+  // Returns the members of the last epoch that was decided; there are none if the decision was to
+  // end the job.
   std::vector<NodeIndex> survivors() const;
-  // Our own count, apart from core's.
+  // Returns whether the votes are a quorum by a count of our own, apart from core's.
   bool is_quorum(const std::set<int>& votes, const std::vector<NodeIndex>& members) const;
   const std::vector<NodeIndex>& members_of(Epoch epoch) const;
   uint32_t epochs() const { return static_cast<uint32_t>(members_.size()); }
@@ -61,11 +63,11 @@ class RecoveryChecks {
 
   std::shared_ptr<const Plan> plan_;
   std::string violation_;
-  std::map<Epoch, std::vector<NodeIndex>> members_;               // of the epochs decided
+  std::map<Epoch, std::vector<NodeIndex>> members_;               // by epoch that was decided
   std::map<Epoch, core::DecisionPtr> chosen_;                     // by the epoch that begins
   std::map<std::pair<Epoch, core::Ballot>, Proposal> proposals_;  // by the epoch that ends
-  std::map<std::pair<Epoch, Seq>, int> seqs_;                     // what each seq means
-  std::map<std::pair<Epoch, Seq>, std::set<int>> whole_;          // who held all of F once
+  std::map<std::pair<Epoch, Seq>, int> seqs_;                     // the operation of each number
+  std::map<std::pair<Epoch, Seq>, std::set<int>> whole_;          // nodes that once held all of F
   uint64_t redone_ = 0;
   uint64_t completed_ = 0;
   uint64_t diverged_ = 0;

@@ -16,7 +16,7 @@ namespace {
 struct Planted {
   core::Mutant mutant;
   const char* what;
-  const char* checker;  // that must find it
+  const char* checker;  // the checker that must find it
 };
 
 constexpr Planted kPlanted[] = {

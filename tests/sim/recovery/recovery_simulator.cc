@@ -6,9 +6,9 @@
 namespace rueda::sim {
 namespace {
 
-constexpr TicksMs kSubmittedBy = 150;   // every rank has submitted everything
-constexpr TicksMs kGoesOnWithin = 700;  // of the end of the last fault, where a quorum is connected
-constexpr TicksMs kEndsWithin = 1'500;  // likewise, wherever
+constexpr TicksMs kSubmittedBy = 150;   // every rank has submitted everything by then
+constexpr TicksMs kGoesOnWithin = 700;  // after the last fault, if a quorum is connected
+constexpr TicksMs kEndsWithin = 1'500;  // after the last fault, in any case
 
 core::RecoveryOptions timing() {
   core::RecoveryOptions options;
@@ -34,7 +34,7 @@ RecoverySimulator::RecoverySimulator(uint64_t seed, const RecoveryLimits& limits
 
 std::shared_ptr<const Plan> RecoverySimulator::draw_plan(const RecoveryLimits& limits) {
   auto plan = std::make_shared<Plan>();
-  // Most protocol is in few nodes, and many cost time.
+  // Most of the protocol shows on few nodes, and many cost time.
   const int count = std::min(limits.max_nodes, chance(85) ? draw(1, 5) : draw(6, 12));
   std::vector<core::LayoutNode> nodes;
   int32_t next_rank = 0;
@@ -48,7 +48,7 @@ std::shared_ptr<const Plan> RecoverySimulator::draw_plan(const RecoveryLimits& l
   const int operations = draw(1, limits.max_operations);
   int tensor = 0;
   for (int i = 0; i < operations; ++i) {
-    if (i > 0 && chance(70)) ++tensor;  // else it is the next segment
+    if (i > 0 && chance(70)) ++tensor;  // otherwise it is the next segment
     plan->operations.push_back({draw(1, 100), chance(80) ? 1 : 2, tensor});
   }
   plan->window = static_cast<uint64_t>(draw(1, 4));
@@ -62,7 +62,7 @@ std::shared_ptr<const Plan> RecoverySimulator::draw_plan(const RecoveryLimits& l
   return plan;
 }
 
-// --- What goes wrong -----------------------------------------------------------------------------
+// --- Faults --------------------------------------------------------------------------------------
 
 void RecoverySimulator::draw_faults(const RecoveryLimits& limits) {
   for (int i = draw(0, limits.max_faults); i > 0; --i) draw_fault();
@@ -78,7 +78,7 @@ void RecoverySimulator::draw_fault() {
     case 0:
     case 1: {
       push({Event::Kind::kCrash, when, 0, node});
-      // Those next to it see their channels break, or only hear nothing any more.
+      // The node's neighbours see their channels break, or only hear nothing any more.
       for (int peer = 0; peer < plan_->node_count(); ++peer) {
         if (peer != node && chance(40)) {
           push({Event::Kind::kSuspect, when + draw(0, 10), 0, peer, node});
@@ -200,7 +200,7 @@ RecoveryResult RecoverySimulator::run() {
 
 void RecoverySimulator::handle(const Event& event) {
   const auto node = static_cast<size_t>(event.node);
-  if (event.kind == Event::Kind::kTick && event.at != tick_at_[node]) return;  // a later one holds
+  if (event.kind == Event::Kind::kTick && event.at != tick_at_[node]) return;  // a later tick holds
   if (now_ < frozen_until_[node] && event.kind != Event::Kind::kCrash) {
     Event later = event;
     later.at = frozen_until_[node];
@@ -243,8 +243,8 @@ bool RecoverySimulator::all_finished() const {
   return true;
 }
 
-// When it has become calm: can the job go on? Where all who know that an epoch was decided are
-// dead, a quorum of the one before is needed to find it out.
+// Notes, when the last fault is over, whether the job can go on. If all who know that an epoch was
+// decided are dead, a quorum of the epoch before is needed to find it out.
 void RecoverySimulator::note_quorum() {
   if (noted_) return;
   noted_ = true;
@@ -272,8 +272,8 @@ void RecoverySimulator::check_end() {
       return;
     }
   }
-  // A member that reported and died is a member of the next epoch all the same: that one may be
-  // without a quorum, though the one before had it.
+  // A member that reported and died is a member of the next epoch all the same, which may then be
+  // without a quorum, though the epoch before had it.
   std::set<int> alive;
   for (int node = 0; node < plan_->voter_count(); ++node) {
     if (world_.node(node).alive) alive.insert(node);

@@ -1,4 +1,4 @@
-// Recovery over many seeds (seeds.h); RUEDA_SIM_SEED replays one and prints its trace.
+// Tests recovery over many seeds (seeds.h); RUEDA_SIM_SEED replays one and prints its trace.
 
 #include "tests/sim/recovery/recovery_simulator.h"
 

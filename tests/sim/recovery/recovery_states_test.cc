@@ -1,7 +1,8 @@
-// Every run of three nodes and two operations in which at most one node dies, at any point: not a
-// sample but all of them. States are told apart by a hash over everything that decides how they go
-// on; from each, every event that may come next is tried, until all who live have entered the next
-// epoch. Nothing can go wrong after that, and every order comes to the same: one is followed.
+// Tests every run of three nodes and two operations in which at most one node dies, at any point:
+// all of them, and not a sample. States are told apart by a hash over everything that decides how
+// they go on; from each, every event that may come next is tried, until all who live have entered
+// the next epoch. Nothing can go wrong after that, and every order leads to the same state, so one
+// is followed.
 
 #include <deque>
 #include <iostream>
@@ -17,8 +18,8 @@
 namespace rueda::sim {
 namespace {
 
-// Time stands still, but for jumps: over the leases, once all survivors are sealed, and to the next
-// timer when nothing else can happen.
+// Time stands still, except for jumps: over the leases, once all survivors are sealed, and to the
+// next timer when nothing else can happen.
 constexpr TicksMs kEviction = 1'000'000;
 constexpr TicksMs kEndOfTime = 1'900'000;
 
@@ -47,11 +48,11 @@ struct State {
   explicit State(const std::shared_ptr<const Plan>& plan) : world(plan) {}
 
   RecoveryWorld world;
-  // By sender, receiver, and whether it is data: each keeps its order.
+  // The messages by sender, receiver, and whether they are data; each wire keeps its order.
   std::map<std::tuple<int, int, bool>, std::deque<Parcel>> wires;
   TicksMs now = 0;
   int dead = -1;
-  std::set<int> suspecting;  // survivors that have noticed
+  std::set<int> suspecting;  // survivors that have noticed the death
 
   uint64_t hash() const {
     Fnv1a hash;
@@ -150,8 +151,8 @@ class StateSpace {
     if (seen_.insert(state.hash()).second) open_.push_back(std::move(state));
   }
 
-  // Puts what was sent on its wire. Heartbeats and the question for a decision arrive at once: when
-  // they do changes little, and there are many.
+  // Puts what was sent on its wire. Heartbeats and the question for a decision arrive at once:
+  // their time changes little, and there are many.
   void settle(State& state) {
     while (!state.world.sent().empty()) {
       std::vector<Parcel> sent;
@@ -171,8 +172,8 @@ class StateSpace {
     skip_what_changes_nothing(state);
   }
 
-  // Events without effect need no order: frames for a node that is sealed, messages of an epoch
-  // that is over where they arrive, submissions while nothing is launched.
+  // Handles events without effect, which need no order: frames for a node that is sealed, messages
+  // of an epoch that is over where they arrive, submissions while nothing is launched.
   void skip_what_changes_nothing(State& state) const {
     for (auto& [wire, parcels] : state.wires) {
       const NodeModel& to = state.world.node(std::get<1>(wire));
@@ -211,7 +212,7 @@ class StateSpace {
     if (state.wires.at(wire).empty()) state.wires.erase(wire);
   }
 
-  // What it had sent may still arrive.
+  // Kills the node. Messages that it had sent may still arrive.
   static void die(State& state, int node) {
     state.dead = node;
     state.world.crash(node);
@@ -250,7 +251,7 @@ class StateSpace {
   std::vector<State> open_;
   std::unordered_set<uint64_t> seen_;
   std::string violation_;
-  bool follow_one_ = false;  // of the state being expanded: one event is enough
+  bool follow_one_ = false;  // one event of the state being expanded is enough
   const State* tried_ = nullptr;
   uint64_t transitions_ = 0;
   uint64_t ends_ = 0;
@@ -266,7 +267,7 @@ void explore(int operations) {
             << " states, " << space.transitions() << " transitions, " << space.ends()
             << " ways to end, " << space.ends_redone() << " of them by repeating, "
             << space.ends_completed() << " by completing\n";
-  // Cutting it short would also find nothing.
+  // A search that is cut short would also find nothing.
   EXPECT_GT(space.states(), operations == 1 ? 5'000u : 100'000u);
   EXPECT_GT(space.ends_redone(), 0u);
   EXPECT_GT(space.ends_completed(), 0u);

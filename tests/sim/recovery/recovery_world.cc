@@ -29,7 +29,7 @@ RecoveryWorld::RecoveryWorld(std::shared_ptr<const Plan> plan)
     NodeModel& node = model(i);
     node.core.emplace(*plan_->layout, NodeIndex{i}, plan_->options);
     node.members = checks_.members_of(Epoch{1});
-    if (i == plan_->node_count()) continue;  // the witness holds no rank
+    if (i == plan_->node_count()) continue;  // the witness has no rank
     node.endings.resize(plan_->operations.size());
     int segments = 0;
     for (size_t op = 0; op < plan_->operations.size(); ++op) {
@@ -69,7 +69,7 @@ void RecoveryWorld::submit(TicksMs now, int node) {
 bool RecoveryWorld::window_open(const NodeModel& model, Seq seq) const {
   for (const auto& [other, memory] : model.operations) {
     if (memory.freed || !memory.launched || memory.whole()) continue;
-    return seq.value < other + plan_->window;  // the oldest under way
+    return seq.value < other + plan_->window;  // compares with the oldest under way
   }
   return true;
 }
@@ -123,7 +123,7 @@ void RecoveryWorld::launch(TicksMs now, int node, Seq seq, int operation) {
   take_early(now, node);
 }
 
-// What arrived before the node had begun the operation, or the epoch.
+// Handles what arrived before the node had begun the operation, or the epoch.
 void RecoveryWorld::take_early(TicksMs now, int node) {
   std::vector<Parcel> early;
   early.swap(model(node).early);
@@ -141,7 +141,7 @@ void RecoveryWorld::store(TicksMs now, int node, Seq seq, size_t chunk, ChunkVal
   carry_out(now, node, std::move(output));
 }
 
-// --- What arrives --------------------------------------------------------------------------------
+// --- Arrivals ------------------------------------------------------------------------------------
 
 void RecoveryWorld::arrive(TicksMs now, const Parcel& parcel) {
   NodeModel& at = model(parcel.to);
@@ -229,7 +229,7 @@ void RecoveryWorld::crash(int node) {
   model(node).early.clear();
 }
 
-// --- What a core says ----------------------------------------------------------------------------
+// --- Output of the cores -------------------------------------------------------------------------
 
 void RecoveryWorld::carry_out(TicksMs now, int node, core::RecoveryOutput output) {
   // Votes count from the moment when they leave, and an epoch begins with the last one.

@@ -1,6 +1,6 @@
-// All nodes of a job: the shipped recovery core on each, and a model of memory and ring around it.
-// What is sent is left in sent(): whoever drives the world decides what arrives, and when. A world
-// is a value: it can be copied, to go on from one state in two ways.
+// Holds all nodes of a job: the shipped recovery core on each, and a model of memory and ring
+// around it. Messages that are sent are left in sent(): whoever drives the world decides what
+// arrives, and when. A world is a value: it can be copied, to go on from one state in two ways.
 #pragma once
 
 #include <memory>
@@ -17,7 +17,7 @@ class RecoveryWorld {
   explicit RecoveryWorld(std::shared_ptr<const Plan> plan);
   void start(TicksMs now);
 
-  // The node's ranks have submitted the next operation of the plan.
+  // Makes the node's ranks submit the next operation of the plan.
   void submit(TicksMs now, int node);
   void arrive(TicksMs now, const Parcel& parcel);
   void suspect(TicksMs now, int node, int other);
@@ -30,9 +30,9 @@ class RecoveryWorld {
   const Plan& plan() const { return *plan_; }
   const RecoveryChecks& checks() const { return checks_; }
   RecoveryChecks& checks() { return checks_; }
-  // Whether every submission on the node has ended.
+  // Returns whether every submission on the node has ended.
   bool has_finished(int node) const;
-  // Over all that decides how it goes on, except what is on its way.
+  // Hashes everything that decides how the world goes on, except messages on their way.
   void hash(Fnv1a& hash) const;
 
  private:
@@ -56,12 +56,12 @@ class RecoveryWorld {
   void end_tensor(int node, int tensor);
 
   std::shared_ptr<const Plan> plan_;
-  std::vector<NodeModel> nodes_;  // the witness last
+  std::vector<NodeModel> nodes_;  // the witness is last
   std::vector<Parcel> sent_;
   RecoveryChecks checks_;
 };
 
-// Over everything in it.
+// Hashes everything in the parcel.
 void hash_parcel(const Parcel& parcel, Fnv1a& hash);
 
 }  // namespace rueda::sim

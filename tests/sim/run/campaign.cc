@@ -29,7 +29,8 @@ CampaignResult run_campaign(uint64_t first, uint64_t count, const Limits& limits
   std::atomic<bool> failed{false};
   const auto work = [&] {
     CampaignResult mine;
-    // Seeds are handed out in order, so that of those that fail the lowest is always among them.
+    // Seeds are handed out in order, so that the lowest seed that fails is always among the
+    // failures.
     for (uint64_t i = next++; i < count && !failed; i = next++) {
       const RunSetup setup = draw_setup(first + i, limits);
       const RunResult run = Simulator(setup, RandomChoices(setup.seed), {}).run();

@@ -1,4 +1,4 @@
-// Many seeds on all cores.
+// Runs many seeds on all cores.
 #pragma once
 
 #include <cstdint>
@@ -9,16 +9,16 @@
 
 namespace rueda::sim {
 
-// A seed that broke a rule.
+// Describes a seed that broke a rule.
 struct Failure {
   uint64_t seed = 0;
   std::string violation;
 };
 
 struct CampaignResult {
-  std::vector<Failure> failures;  // by seed
-  uint64_t seeds = 0;             // that were run
-  uint64_t lethal = 0;            // with a fault that may end the job
+  std::vector<Failure> failures;  // in the order of seeds
+  uint64_t seeds = 0;             // the number of seeds that were run
+  uint64_t lethal = 0;            // those with a fault that may end the job
   uint64_t events = 0;
   uint64_t operations = 0;
   uint64_t locked_launches = 0;

@@ -1,4 +1,4 @@
-// rueda-sim-run: runs seeds of the simulator, shows one, makes a failing one small, tells a
+// rueda-sim-run runs seeds of the simulator, shows one, makes a failing one small, and tells a
 // scenario.
 
 #include <cstdint>

@@ -1,5 +1,6 @@
-// A checker that has never caught anything proves nothing: each mistake that is planted in core
-// must be caught, and soon. Prints which checker caught it, and how many seeds it took.
+// Tests the checkers, because a checker that has never caught anything proves nothing: each mistake
+// that is planted in core must be caught, and soon. The test prints which checker caught it, and
+// how many seeds it took.
 
 #include "daemon/core/model/mutants.h"
 
@@ -17,7 +18,7 @@ struct Planted {
   const char* name;
   core::Mutant mutant;
   core::DeathPolicy policy = core::DeathPolicy::kFail;
-  bool in_data_plane = false;  // whose model is the simulator's
+  bool in_data_plane = false;  // the mistake is in the simulator's model of the data plane
 };
 
 constexpr core::DeathPolicy kShrink = core::DeathPolicy::kShrink;

@@ -11,7 +11,8 @@ std::string rule_of(const std::string& violation) {
   return violation.substr(0, violation.find(':'));
 }
 
-// Sets stay different from each other and from that of all ranks.
+// Takes a rank out of all sets, which must stay different from each other and from that of all
+// ranks.
 void drop_rank_of_sets(RunSetup& setup, int gone) {
   std::vector<std::vector<int>> kept;
   for (std::vector<int> ranks : setup.sets) {
@@ -24,11 +25,11 @@ void drop_rank_of_sets(RunSetup& setup, int gone) {
   setup.sets = std::move(kept);
 }
 
-// The setup without one thing, or nullopt if it cannot be without.
+// These return the setup without one thing, or nullopt if it cannot be without.
 std::optional<RunSetup> without_rank(RunSetup setup, size_t node) {
   if (setup.world_size() == 1) return std::nullopt;
   --setup.ranks[node];
-  // The node's last one is gone.
+  // The rank that goes is the node's last one.
   const auto upper = setup.ranks.begin() + static_cast<std::ptrdiff_t>(node) + 1;
   drop_rank_of_sets(setup, std::accumulate(setup.ranks.begin(), upper, 0));
   if (setup.ranks[node] == 0) {
@@ -41,7 +42,7 @@ std::optional<RunSetup> without_rank(RunSetup setup, size_t node) {
       renumber(fault.other);
     }
   }
-  // What named a rank or node past the new end now names the last one.
+  // Settings that named a rank or node past the new end now name the last one.
   const int last_rank = setup.world_size() - 1;
   const int last_node = setup.voter_count() - 1;
   setup.leaver = std::min(setup.leaver, last_rank);
@@ -93,7 +94,7 @@ class Shrinker {
   }
 
   SmallRun shrink() {
-    // Small first: most choices go with the things that they were about.
+    // Small things go first, because most choices go with the things that they were about.
     for (bool smaller = !rule_.empty(); smaller && runs_ < max_runs_;) {
       smaller = drop_things();
       smaller = simplify() || smaller;
@@ -107,7 +108,7 @@ class Shrinker {
   }
 
  private:
-  // Whether the rule is still broken; if so, this is the run to go on with.
+  // Returns whether the rule is still broken; if so, the search goes on with this run.
   bool accept(const RunSetup& setup, const std::vector<Choice>& choices) {
     if (runs_ >= max_runs_) return false;
     ++runs_;
@@ -116,7 +117,7 @@ class Shrinker {
     RunResult result = runner_(setup, RandomChoices(choices), options);
     if (rule_of(result.violation) != rule_) return false;
     setup_ = setup;
-    choices_ = std::move(result.choices);  // of the script, those that it came to
+    choices_ = std::move(result.choices);  // the choices of the script that were used
     return true;
   }
   bool accept(const std::optional<RunSetup>& setup) { return setup && accept(*setup, choices_); }
@@ -203,7 +204,7 @@ class Shrinker {
       }
       smaller |= accept(next);
     }
-    // What goes wrong sooner needs less to go on until then.
+    // A fault that comes sooner needs fewer steps before it.
     for (size_t i = 0; i < setup_.faults.size(); ++i) {
       for (bool sooner = true; sooner && setup_.faults[i].at > 1;) {
         RunSetup next = setup_;

@@ -13,19 +13,19 @@ namespace rueda::sim {
 struct SmallRun {
   RunSetup setup;
   std::vector<Choice> choices;  // all others are the quiet ones
-  RunResult result;             // with its trace
-  int runs = 0;                 // that it took
+  RunResult result;             // has the run's trace
+  int runs = 0;                 // the number of runs that it took
 };
 
-// How a run is judged; the simulator by default, something else in shrink's own tests.
+// Judges a run; it is the simulator by default, and something else in shrink's own tests.
 using Runner = std::function<RunResult(const RunSetup&, RandomChoices, const RunOptions&)>;
 RunResult simulate(const RunSetup& setup, RandomChoices choices, const RunOptions& options);
 
-// The run of this setup and its seed must fail. Ends when nothing more can be left out, or after
-// max_runs.
+// Makes a run smaller until nothing more can be left out, or after max_runs. The run of this setup
+// and its seed must fail.
 SmallRun shrink(const RunSetup& setup, int max_runs, const Runner& runner = simulate);
 
-// The setup, the choices and the trace as text, one line each.
+// Returns the setup, the choices and the trace as text, one line each.
 std::vector<std::string> report(const SmallRun& run);
 
 }  // namespace rueda::sim

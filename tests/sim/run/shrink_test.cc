@@ -5,7 +5,7 @@
 namespace rueda::sim {
 namespace {
 
-// A rule that does not hold: as if the protocol promised that no node ever dies.
+// Judges by a rule that does not hold, as if the protocol promised that no node ever dies.
 RunResult judge_by_a_wrong_rule(const RunSetup& setup, RandomChoices choices,
                                 const RunOptions& options) {
   RunResult result = simulate(setup, std::move(choices), options);
@@ -32,7 +32,7 @@ TEST(Shrink, LeavesWhatTheViolationNeeds) {
   const SmallRun small = shrink(setup, 20'000, judge_by_a_wrong_rule);
   EXPECT_EQ(small.result.violation, "wrong: both good and bad news");
   EXPECT_LT(size_of(small.setup), size_of(setup) / 2);
-  // Nothing more can be left out: without any one choice the rule holds.
+  // Nothing more can be left out: if any one choice is missing, the rule holds.
   for (size_t i = 0; i < small.choices.size(); ++i) {
     std::vector<Choice> fewer = small.choices;
     fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(i));

@@ -3,7 +3,7 @@
 namespace rueda::sim {
 namespace {
 
-// Nothing takes this long but what never ends: the longest wait is that for all ranks to attach.
+// A wait of this length never ends; the longest wait that ends is that for all ranks to attach.
 constexpr TicksMs kPatience = 20'000;
 constexpr uint64_t kMaxEvents = 1'000'000;
 
@@ -75,7 +75,7 @@ void Simulator::feed(int index, SimEvent event) {
   if (!node.alive) return;
   if (const auto* arrived = std::get_if<core::MessageArrived>(&event.event)) {
     if (!network_.arrives(arrived->message.sender().value, index, event.incarnation)) return;
-    // What arrives is not lost with its link any more.
+    // An event that has arrived is not lost with its link any more.
     event.incarnation = 0;
   }
   const auto* lost = std::get_if<core::NodeLost>(&event.event);
@@ -97,7 +97,7 @@ void Simulator::feed(int index, SimEvent event) {
   if (std::holds_alternative<core::TimePassed>(event.event)) {
     if (node.tick_at && *node.tick_at <= queue_.now()) node.tick_at.reset();
     step(index, event.event);
-    event.event = core::TurnEnded{};  // whoever has slept looks round
+    event.event = core::TurnEnded{};  // a process that has slept looks round
   }
   step(index, event.event);
 }
@@ -105,7 +105,7 @@ void Simulator::feed(int index, SimEvent event) {
 void Simulator::step(int index, const core::Event& event) {
   WorldNode& node = world_.node(index);
   carry_out(index, world_.step(queue_.now(), index, event));
-  if (node.witness) return;  // it keeps no time
+  if (node.witness) return;  // the witness needs no time
   if (go_if_closed(index, event)) return;
   const bool told = !std::holds_alternative<core::TurnEnded>(event) &&
                     !std::holds_alternative<core::TimePassed>(event);
@@ -199,7 +199,7 @@ void Simulator::check_end() {
   const std::string unfinished = training_.unfinished();
   if (!unfinished.empty()) world_.checkers().violated("liveness: " + unfinished);
   for (int i = 0; i < world_.node_count(); ++i) {
-    if (!world_.node(i).alive) continue;  // it has gone
+    if (!world_.node(i).alive) continue;  // the node has gone
     const core::JobCore& core = *world_.node(i).core;
     if (core.state() != core::JobState::kForming ||
         core.epoch().value != static_cast<uint32_t>(setup_.epochs) + 1) {

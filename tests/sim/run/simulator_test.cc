@@ -1,5 +1,5 @@
-// Thousands of runs of the whole protocol, each from one seed (seeds.h).
-// rueda-sim-run replays one, prints its trace and makes a failing one small (docs/testing.md).
+// Tests thousands of runs of the whole protocol, each from one seed (seeds.h). rueda-sim-run
+// replays one, prints its trace and makes a failing one small (docs/testing.md).
 
 #include "tests/sim/run/simulator.h"
 
@@ -39,7 +39,7 @@ TEST(Simulator, WithoutFaultsEverythingIsDelivered) {
   limits.faults = false;
   limits.mismatches = false;
   limits.leavers = false;
-  limits.joins = false;  // they refuse broadcasts
+  limits.joins = false;  // while a rank has joined, broadcasts are refused
   const CampaignResult result = run_campaign(1, 500, limits);
   ASSERT_TRUE(result.failures.empty())
       << result.failures.front().violation << ", seed " << result.failures.front().seed;
@@ -52,9 +52,9 @@ TEST(Simulator, ALockedScheduleThatRepeatsSendsNothingAboutOrder) {
   limits.mode = core::Coordination::kLocked;
   limits.faults = limits.strays = limits.mismatches = limits.leavers = limits.joins = false;
   limits.alternatives = false;
-  limits.sets = limits.plans = false;  // they are added, removed and declared by decree
-  limits.nccl = false;                 // decreed, too
-  limits.tuning = false;               // a search asks, and a recorded plan may be given up
+  limits.sets = limits.plans = false;  // these are added, removed and declared by decree
+  limits.nccl = false;                 // is decreed, too
+  limits.tuning = false;               // a search sends messages, and a recorded plan may end
   uint64_t locked_launches = 0;
   const uint64_t seeds = testing_support::scaled(300, 60);
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
@@ -63,7 +63,7 @@ TEST(Simulator, ALockedScheduleThatRepeatsSendsNothingAboutOrder) {
     setup.epochs = 1;
     setup.eager = setup.polls = false;
     setup.patience_ms = 10'000;  // the processes think for a while between two tensors
-    // Broadcasts are decreed in every step.
+    // Broadcasts would be decreed in every step.
     for (TensorSetup& tensor : setup.tensors) {
       tensor.descriptor.kind = CollectiveKind::kAllreduce;
     }
@@ -76,7 +76,7 @@ TEST(Simulator, ALockedScheduleThatRepeatsSendsNothingAboutOrder) {
 }
 
 // The coordinator had a part of a group, another epoch began, a rank left, and the nodes refused
-// the rest: who had submitted the part waited for ever.
+// the rest. The rank that had submitted the part once waited for ever.
 TEST(Simulator, AGroupThatWaitsWhenARankLeavesIsCarriedOut) {
   Limits limits;
   limits.mode = core::Coordination::kLocked;
@@ -85,17 +85,18 @@ TEST(Simulator, AGroupThatWaitsWhenARankLeavesIsCarriedOut) {
   EXPECT_EQ(run_seed(109206, limits).violation, "");
 }
 
-// L9: steps of several kinds, in turn or at random, nested or not. Processes that keep to one order
-// are followed everywhere on the same way: after some steps nothing is said any more.
+// L9: steps of several kinds come in turn or at random, nested or not. Processes that keep to one
+// order take the same way everywhere, and after some steps no message is sent.
 TEST(Simulator, AlternativesThatComeAgainSendNothingAboutOrder) {
   Limits limits;
   limits.mode = core::Coordination::kLocked;
   limits.faults = limits.strays = limits.mismatches = limits.leavers = limits.joins = false;
-  limits.plans = limits.tuning = false;  // they have no alternatives
-  limits.nccl = false;                   // decreed, in every step
+  limits.plans = limits.tuning = false;  // these have no alternatives
+  limits.nccl = false;                   // is decreed, in every step
   uint64_t locked_launches = 0;
   uint64_t with_alternatives = 0;
-  const uint64_t seeds = std::min<uint64_t>(testing_support::scaled(150, 50), 150);  // long ones
+  // runs are long
+  const uint64_t seeds = std::min<uint64_t>(testing_support::scaled(150, 50), 150);
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
     RunSetup setup = draw_setup(seed, limits);
     if (setup.kinds.empty()) continue;
@@ -106,7 +107,7 @@ TEST(Simulator, AlternativesThatComeAgainSendNothingAboutOrder) {
     for (TensorSetup& tensor : setup.tensors) {
       tensor.descriptor.kind = CollectiveKind::kAllreduce;
     }
-    // What the first tensor begins, and no other step, is a step to everybody.
+    // A step is whatever begins with the first tensor, so all kinds have it.
     setup.tensors.front().kinds = ~0u;
     setup.steps = 80;
     const RunResult some = Simulator(setup, RandomChoices(seed), {}).run();

@@ -91,7 +91,7 @@ constexpr Phrase kPhrases[] = {
     {"expect NODES fails with WORD WORD", &ScenarioRunner::expect_failure},
 };
 
-// Does what the line says. Throws an Objection if it makes no sense, or was not fulfilled.
+// Does what the line says. Throws an Objection if the line makes no sense, or was not fulfilled.
 void tell(ScenarioRunner& runner, const Words& line) {
   for (const Phrase& phrase : kPhrases) {
     const auto args = match(phrase.words, line);

@@ -1,4 +1,4 @@
-// What must follow: the phrases that begin with "expect".
+// Implements the phrases that begin with "expect", which say what must follow.
 
 #include "tests/sim/scenario/scenario_runner.h"
 #include "tests/sim/setup/names.h"

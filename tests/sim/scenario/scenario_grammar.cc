@@ -15,7 +15,7 @@ bool is_node(const std::string& word) {
   return word.size() > 1 && word[0] == 'n' && is_number(word.substr(1));
 }
 
-// How many words from `begin` on the capitals take; 0 if they cannot stand there.
+// Returns how many words from `begin` on the capitals take, or 0 if they cannot stand there.
 size_t taken_by(const std::string& capitals, const Words& line, size_t begin,
                 const std::string& next_word) {
   const auto is = [&](size_t i, const char* word) { return i < line.size() && line[i] == word; };

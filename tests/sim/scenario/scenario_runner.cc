@@ -8,7 +8,7 @@
 namespace rueda::sim {
 namespace {
 
-// "7", or "b7" in the track of what is always decreed.
+// Reads "7", or "b7" for the track of operations that are always decreed.
 Seq seq_of(const std::string& word) {
   const bool is_decreed = word[0] == 'b';
   const uint64_t number = std::stoull(word.substr(is_decreed ? 1 : 0));
@@ -167,7 +167,7 @@ std::vector<int> ScenarioRunner::nodes_of(uint32_t set) {
   return {indices.begin(), indices.end()};
 }
 
-// --- What happens
+// --- Events
 
 void ScenarioRunner::feed(int index, const core::Event& event) {
   WorldNode& at = world().node(index);
@@ -387,7 +387,7 @@ void ScenarioRunner::node_completes(const std::vector<Words>& args) {
   }
 }
 
-// An operation that every node of its set has launched.
+// Completes an operation that every node of its set has launched. Returns false if there is none.
 bool ScenarioRunner::complete_one() {
   for (uint32_t set = 0; set <= setup_.sets.size(); ++set) {
     const std::vector<int> all = nodes_of(set);

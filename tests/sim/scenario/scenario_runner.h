@@ -1,5 +1,5 @@
-// The runner of a scenario: it holds the nodes, the messages on their way and what was said but not
-// yet expected, and has one function for each phrase of the table in scenario.cc.
+// Runs a scenario: it holds the nodes, the messages on their way and what was said but not yet
+// expected, and has one function for each phrase of the table in scenario.cc.
 #pragma once
 
 #include <deque>
@@ -16,21 +16,21 @@
 
 namespace rueda::sim {
 
-// What makes a line go wrong. It does not leave this file.
+// Says why a line goes wrong. It does not leave this file.
 struct Objection : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
 class ScenarioRunner {
  public:
-  // After each line: the turns that it opened end, and the rules must hold.
+  // Ends a line: the turns that it opened end, and the rules must hold.
   void end_line();
   std::vector<std::string> trace() { return world_ ? world_->trace().lines() : Words{}; }
 
   // --- The cast
   void ranks(const std::vector<Words>& args);
   void racks(const std::vector<Words>& args);
-  // What ranks may add. Numbers are those that the sets get if they are added in turn.
+  // Defines a set that ranks may add. Its number is what it gets if the sets are added in turn.
   void set(const std::vector<Words>& args);
   void tensor(const std::vector<Words>& args);
   void grouped_tensor(const std::vector<Words>& args);
@@ -41,7 +41,7 @@ class ScenarioRunner {
   void witness(const std::vector<Words>&) { setup_.has_witness = true; }
   void option(const std::vector<Words>& args);
 
-  // --- What happens
+  // --- Events
   void start(const std::vector<Words>& args);
   void rank_attaches(const std::vector<Words>& args);
   void rank_submits(const std::vector<Words>& args) { submit(all_ranks(args[0]), args[1], {}, 0); }
@@ -72,11 +72,11 @@ class ScenarioRunner {
   void channel_breaks(const std::vector<Words>& args);
   void operation_diverges(const std::vector<Words>& args);
   void time_passes(const std::vector<Words>& args);
-  // "1.1": final chunks 0 and 2, of an operation that is under way.
+  // Reads "1.1" as final chunks 0 and 2, of an operation that is under way.
   void node_has_chunks(const std::vector<Words>& args);
   void time_passes_with_messages(const std::vector<Words>& args);
 
-  // --- What must follow
+  // --- Expectations
   void expect_launch(const std::vector<Words>& args);
   void expect_launch_without(const std::vector<Words>& args);
   void expect_launch_in_generation(const std::vector<Words>& args);
@@ -107,9 +107,9 @@ class ScenarioRunner {
     std::string tensor;
     core::Delivery delivery;
   };
-  // What a node said that no expectation has spoken of yet.
+  // Holds what a node said and no expectation has mentioned yet.
   struct Said {
-    std::map<uint32_t, std::deque<core::Launch>> launches;  // by process set, as the next
+    std::map<uint32_t, std::deque<core::Launch>> launches;  // by process set
     std::map<uint32_t, std::deque<core::Cancel>> cancels;
     int abandoned_plans = 0;
     std::optional<Status> failure;
@@ -117,7 +117,7 @@ class ScenarioRunner {
   };
   struct Stream {
     std::deque<core::Message> messages;
-    std::optional<core::Message> last;  // that was delivered
+    std::optional<core::Message> last;  // the last message that was delivered
   };
 
   World& world();
@@ -125,9 +125,10 @@ class ScenarioRunner {
   std::vector<int> nodes(const Words& name);
   int one_node(const Words& name);
   std::vector<int> all_ranks(const Words& name);
-  // The process set that the phrase names at that place; that of all ranks if it has none there.
+  // Returns the process set that the phrase names at that place, or that of all ranks if it names
+  // none there.
   static uint32_t set_in(const std::vector<Words>& args, size_t place);
-  // Those that live.
+  // Returns the ranks of the set that live.
   std::vector<int> ranks_of(uint32_t set);
   std::vector<int> nodes_of(uint32_t set);
   bool is_locked(int node, uint32_t set);
@@ -152,12 +153,12 @@ class ScenarioRunner {
   std::optional<World> world_;
   TicksMs now_ = 0;
   std::vector<bool> turn_open_;                         // by node
-  using Place = std::pair<uint32_t, Seq>;               // process set first
+  using Place = std::pair<uint32_t, Seq>;               // the process set comes first
   std::vector<std::set<Place>> under_way_;              // by node
-  std::vector<std::map<Seq, std::vector<bool>>> held_;  // by node: final chunks, as told
+  std::vector<std::map<Seq, std::vector<bool>>> held_;  // by node: the final chunks, as told
   std::vector<Said> said_;                              // by node
   std::vector<std::deque<Result>> results_;             // by rank
-  std::vector<std::map<uint64_t, std::string>> names_;  // by rank: of its tickets
+  std::vector<std::map<uint64_t, std::string>> names_;  // by rank: the names of its tickets
   Result taken_;
   std::map<std::pair<int, int>, Stream> streams_;
 };

@@ -1,4 +1,5 @@
-// Every file of tests/sim/scenarios goes as it tells; and one that does not is found out.
+// Tests that every file of tests/sim/scenarios goes as it tells, and that a story that does not is
+// found out.
 
 #include "tests/sim/scenario/scenario.h"
 

@@ -1,4 +1,4 @@
-// Plans that training processes declare before their first step, right ones and wrong ones.
+// Makes plans that training processes declare before their first step, right ones and wrong ones.
 #pragma once
 
 #include <memory>
@@ -9,11 +9,13 @@
 
 namespace rueda::sim {
 
-// Of these tensors, in this order; what they come after counts if it is one of those before.
+// Returns a plan of these tensors, in this order. What a tensor comes after counts only if it
+// stands before the tensor.
 core::DescriptorPtr plan_of(const std::vector<TensorSetup>& tensors);
-// What the rank declares; null: nothing.
+// Returns what the rank declares, or null for nothing.
 core::DescriptorPtr declared_by(const RunSetup& setup, int rank);
-// What another run has recorded, in which all steps were of kind 0; null: it had no plan.
+// Returns what another run has recorded in which all steps were of kind 0, or null if it had no
+// plan.
 std::shared_ptr<const core::Plan> recorded_by(const RunSetup& setup);
 
 }  // namespace rueda::sim

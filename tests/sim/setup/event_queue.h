@@ -1,4 +1,5 @@
-// What is still to happen, by time. Ties are broken by insertion, so that a run repeats exactly.
+// Holds what is still to happen, by time. Ties are broken by insertion, so that a run repeats
+// exactly.
 #pragma once
 
 #include <algorithm>
@@ -10,16 +11,16 @@
 
 namespace rueda::sim {
 
-// One thing that happens.
+// Describes one thing that happens.
 struct SimEvent {
   enum class Kind : uint8_t { kEvent, kRankActs, kFaultBegins, kFaultEnds, kLinkTimesOut };
   Kind kind = Kind::kEvent;
-  int subject = 0;     // node, rank, or index of the fault
-  uint32_t epoch = 0;  // an event of this epoch's data plane; 0: not of the data plane
+  int subject = 0;     // a node, a rank, or the index of the fault
+  uint32_t epoch = 0;  // for an event of this epoch's data plane; 0: another event
   core::Event event = core::TimePassed{};
   uint32_t generation = 0;   // of an operation that is done
-  uint64_t plan_hash = 0;    // likewise
-  uint32_t incarnation = 0;  // a message of this incarnation of its link; 0: no message
+  uint64_t plan_hash = 0;    // of an operation that is done
+  uint32_t incarnation = 0;  // for a message of this incarnation of its link; 0: no message
 };
 
 class EventQueue {
@@ -31,7 +32,7 @@ class EventQueue {
   void at(TicksMs time, int node, core::Event event) {
     at(time, {SimEvent::Kind::kEvent, node, 0, std::move(event)});
   }
-  // The same, of an epoch's data plane: forgotten when the epoch is over by then.
+  // Adds an event of an epoch's data plane, which is forgotten if the epoch is over by then.
   void at(TicksMs time, int node, uint32_t epoch, core::Event event) {
     at(time, {SimEvent::Kind::kEvent, node, epoch, std::move(event)});
   }
@@ -39,7 +40,7 @@ class EventQueue {
   SimEvent take();
 
  private:
-  // Events are large and stay where they are; the heap moves these.
+  // Events are large and stay where they are; the heap moves these entries.
   struct Entry {
     TicksMs time;
     uint64_t order;

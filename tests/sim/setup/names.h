@@ -1,4 +1,4 @@
-// How checkers, faults and scenarios name things.
+// Says how checkers, faults and scenarios name things.
 #pragma once
 
 #include <string>

@@ -8,7 +8,7 @@ namespace {
 constexpr const char* kNames[kDecisionCount] = {"message", "repeat",   "turn",   "think",
                                                 "order",   "complete", "notice", "stop",
                                                 "held",    "channel",  "go"};
-constexpr int kMaxSubjects = 64;  // nodes or ranks of a run
+constexpr int kMaxSubjects = 64;  // the most nodes or ranks of a run
 
 }  // namespace
 

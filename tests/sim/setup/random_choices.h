@@ -1,6 +1,7 @@
-// Every random decision of a run that its setup leaves open: how long a message travels, which
-// tensor a process submits next. A decision has a name, and its value follows from the seed and
-// that name alone, so that taking one event out of a run leaves the other decisions as they were.
+// Makes every random decision of a run that its setup leaves open: how long a message travels,
+// which tensor a process submits next. A decision has a name, and its value follows from the seed
+// and that name alone, so that taking one event out of a run leaves the other decisions as they
+// were.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,7 @@ enum class Decision : uint8_t {
 inline constexpr int kDecisionCount = 11;
 const char* to_string(Decision decision);
 
-// The n-th decision of its kind about (a, b), n from 0.
+// Names the n-th decision of its kind about (a, b), n from 0.
 struct DecisionKey {
   Decision what;
   int a;
@@ -38,7 +39,7 @@ struct DecisionKey {
     return (static_cast<uint64_t>(what) << 56) | (static_cast<uint64_t>(a & 0xfff) << 44) |
            (static_cast<uint64_t>(b & 0xfff) << 32) | n;
   }
-  // "message 0 1 #3".
+  // Returns a text such as "message 0 1 #3".
   std::string text() const;
 };
 
@@ -47,22 +48,22 @@ struct Choice {
   int value;
 };
 
-// Splitmix64's finisher: each bit of the result depends on each bit of the argument.
+// Applies splitmix64's finisher: each bit of the result depends on each bit of the argument.
 uint64_t mix(uint64_t x);
 
 class RandomChoices {
  public:
   explicit RandomChoices(uint64_t seed);
-  // Only these decisions are taken as given; each other one is the lowest that it can be.
+  // Takes only these decisions as given; each other decision is the lowest that it can be.
   explicit RandomChoices(const std::vector<Choice>& script);
 
-  // A number from low to high. Low is the quiet choice: no delay, no fault, nothing special.
+  // Draws a number from low to high. Low is the quiet choice: no delay, no fault, nothing special.
   int draw(Decision what, int a, int b, int low, int high);
   bool chance(Decision what, int a, int b, int percent) {
     return draw(what, a, b, 0, 99) >= 100 - percent;
   }
 
-  // What was drawn so far and is not the quiet choice, in order.
+  // Records what is drawn and is not the quiet choice, in order.
   void record() { recording_ = true; }
   const std::vector<Choice>& taken() const { return taken_; }
 

@@ -1,6 +1,6 @@
-// What a node has in its memory and on its wires while operations run and nodes die: enough of the
-// data plane to see whether recovery keeps what it promises. Values are bit masks of the nodes that
-// contributed, so that a sum says what is in it.
+// Models what a node has in its memory and on its wires while operations run and nodes die: enough
+// of the data plane to see whether recovery keeps what it promises. Values are bit masks of the
+// nodes that contributed, so that a sum says what is in it.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,8 @@ using NodeMask = uint32_t;
 
 constexpr NodeMask mask_of(NodeIndex node) { return NodeMask{1} << node.value; }
 
-// The operations that a job wants to carry out, in the order that its nodes have agreed on.
+// Describes an operation that a job wants to carry out; the nodes have agreed on the order of
+// operations.
 struct PlannedOperation {
   int64_t bytes = 1;
   int pieces = 1;
@@ -37,13 +38,13 @@ struct Plan {
   MixedEpochs mixed = MixedEpochs::kRefuse;
 
   int node_count() const { return layout->node_count(); }
-  // Nodes, and the witness if there is one.
+  // Returns the number of nodes, and of the witness if there is one.
   int voter_count() const { return node_count() + (options.has_witness ? 1 : 0); }
 };
 
-// Final values of one chunk; mask 0: not here.
+// Holds the final values of one chunk; a mask of 0 means that they are not here.
 struct ChunkValue {
-  int operation = 0;  // of the plan
+  int operation = 0;  // its place in the plan
   NodeMask mask = 0;
 
   bool operator==(const ChunkValue&) const = default;
@@ -77,9 +78,9 @@ struct Parcel {
   bool is_data() const { return !std::holds_alternative<core::RecoveryMessage>(body); }
 };
 
-// What a node's memory has of one operation of its epoch.
+// Describes what a node's memory has of one operation of its epoch.
 struct Memory {
-  int operation = 0;  // of the plan
+  int operation = 0;  // its place in the plan
   bool launched = false;
   bool partial = true;             // P
   std::vector<ChunkValue> chunks;  // F
@@ -94,7 +95,7 @@ struct Memory {
   }
 };
 
-// How one submission ended on one node.
+// Says how one submission ended on one node.
 struct OperationEnding {
   enum class Kind : uint8_t { kOpen, kDelivered, kFailed } kind = Kind::kOpen;
   SegmentResult result;
@@ -110,8 +111,8 @@ struct NodeModel {
   std::vector<NodeIndex> members;
   std::map<uint64_t, Memory> operations;  // by seq of the epoch
   uint64_t next_seq = 1;
-  int next_operation = 0;                // of the plan: the next to be launched
-  int ready = 0;                         // so many of the plan its ranks have submitted
+  int next_operation = 0;                // the place in the plan of the next to be launched
+  int ready = 0;                         // operations of the plan that its ranks have submitted
   std::vector<Parcel> early;             // of an epoch or an operation that it has not begun
   std::vector<OperationEnding> endings;  // by operation of the plan
   std::vector<SegmentTally> tensors;

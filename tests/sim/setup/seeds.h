@@ -1,4 +1,4 @@
-// Which seeds the tests of a simulator run.
+// Says which seeds the tests of a simulator run.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,8 @@
 
 namespace rueda::sim {
 
-// The same in each run of tests/run.sh. Mutants must be caught by half of them.
+// The number of seeds in each run of tests/run.sh. Half of them must be enough to catch the
+// mutants.
 inline constexpr uint64_t kSeedsOfAChange = 5000;
 
 struct Seeds {
@@ -17,9 +18,9 @@ struct Seeds {
   uint64_t count = 0;
 };
 
-// From 1 on RUEDA_SIM_SEEDS seeds; where that is not set, those of a change, as RUEDA_TEST_SCALE
-// has it. Where RUEDA_SIM_FIRST is set (tests/run.sh takes it from the commit), a fifth as many
-// from there on, too: in time, many are seen.
+// Returns RUEDA_SIM_SEEDS seeds from 1 on; if that is not set, kSeedsOfAChange times
+// RUEDA_TEST_SCALE. If RUEDA_SIM_FIRST is set (tests/run.sh takes it from the commit), a fifth as
+// many from there on are added, so that many are seen in time.
 inline std::vector<Seeds> seeds_to_run() {
   const char* text = std::getenv("RUEDA_SIM_SEEDS");
   const uint64_t count = text != nullptr ? std::strtoull(text, nullptr, 10)

@@ -1,6 +1,6 @@
-// Rule R6: a large tensor is cut into segments, each an operation with a seq and a decision of its
-// own. A death between two of them may leave them with results of different epochs, that is, with
-// different numbers of contributors: said, never hidden.
+// Implements rule R6: a large tensor is cut into segments, each an operation with a seq and a
+// decision of its own. A death between two of them may leave them with results of different epochs,
+// that is, with different numbers of contributors. That is reported, and never hidden.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace rueda::sim {
 
-// What to do with a tensor whose segments differ in epoch.
+// Says what to do with a tensor whose segments differ in epoch.
 enum class MixedEpochs : uint8_t {
   kRefuse,   // the tensor fails; its caller submits it again
   kAverage,  // each segment is averaged with the divisor of its own epoch
@@ -19,12 +19,12 @@ enum class MixedEpochs : uint8_t {
 
 struct SegmentResult {
   Epoch epoch;
-  uint32_t contributors = 0;  // ranks: what an average of this segment divides by
+  uint32_t contributors = 0;  // the ranks that an average of this segment divides by
 
   bool operator==(const SegmentResult&) const = default;
 };
 
-// What the tensor's clients are told, once.
+// Holds what the tensor's clients are told, once.
 struct TensorResult {
   bool refused = false;
   bool mixed = false;
@@ -34,10 +34,11 @@ struct TensorResult {
 // Collects the segments of one submission, which complete in any order.
 class SegmentTally {
  public:
-  // segments >= 1.
+  // Makes a tally; segments >= 1.
   SegmentTally(size_t segments, MixedEpochs policy);
 
-  // The tensor's result, when this was the last segment. Each segment completes once (checked).
+  // Returns the tensor's result when this was the last segment. Each segment completes once
+  // (checked).
   std::optional<TensorResult> complete(size_t segment, SegmentResult result);
 
  private:

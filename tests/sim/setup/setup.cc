@@ -9,7 +9,7 @@
 namespace rueda::sim {
 namespace {
 
-// A stream of its own, apart from the decisions that a run takes.
+// Draws from a stream of its own, apart from the decisions that a run takes.
 class Dice {
  public:
   explicit Dice(uint64_t seed) : state_(mix(seed ^ 0x5e7u)) {}
@@ -51,7 +51,8 @@ void draw_tensors(Dice& dice, const Limits& limits, RunSetup& setup) {
 
 constexpr int kMaxKinds = 4;
 
-// Every n-th step is another one, or any is any; what differs is nested, or not.
+// Draws the kinds of steps: every n-th step is another kind, or kinds come at random; their tensors
+// are nested, or not.
 void draw_kinds(Dice& dice, RunSetup& setup) {
   const int kinds = dice.draw(2, kMaxKinds);
   const int every = dice.draw(2, 4);
@@ -68,7 +69,7 @@ void draw_kinds(Dice& dice, RunSetup& setup) {
   }
 }
 
-// Some tensors, or a whole group, are in device memory, and NCCL is to carry them.
+// Puts some tensors, or a whole group, into device memory, and lets NCCL carry them.
 void draw_nccl(Dice& dice, RunSetup& setup) {
   const bool has_group = dice.chance(50);
   for (TensorSetup& tensor : setup.tensors) {
@@ -98,7 +99,7 @@ void draw_strays(Dice& dice, const Limits& limits, RunSetup& setup) {
   }
 }
 
-// No two with the same ranks, nor one with all.
+// Draws process sets; no two have the same ranks, and none has all.
 void draw_sets(Dice& dice, RunSetup& setup) {
   for (int left = dice.draw(1, 3); left > 0; --left) {
     std::vector<int> ranks;
@@ -118,7 +119,7 @@ void draw_plan(Dice& dice, const Limits& limits, RunSetup& setup) {
     setup.declares = Declares::kNotTheSame;
   }
   for (size_t i = 1; i < setup.tensors.size(); ++i) {
-    // A group is submitted at once.
+    // The tensors of a group are submitted at once.
     if (setup.is_grouped(i) || !dice.chance(40)) continue;
     const int before = dice.draw(0, static_cast<int>(i) - 1);
     setup.tensors[i].after.push_back(setup.tensors[static_cast<size_t>(before)].descriptor.name);
@@ -126,14 +127,14 @@ void draw_plan(Dice& dice, const Limits& limits, RunSetup& setup) {
 }
 
 void draw_joins(Dice& dice, RunSetup& setup) {
-  // All take part in what comes before the first step.
+  // All ranks take part in what comes before the first step.
   const bool has_preface = !setup.sets.empty() || setup.declares != Declares::kNothing;
   for (int rank = 0; rank < setup.world_size(); ++rank) {
     setup.joins.push_back(dice.draw(has_preface ? 1 : 0, setup.steps));
   }
   core::TensorDescriptor& last = setup.tensors.back().descriptor;
   const bool is_reduced = last.kind == CollectiveKind::kAllreduce && last.group.empty();
-  if (is_reduced && dice.chance(30)) last.op = ReduceOp::kMax;  // which zeros would spoil
+  if (is_reduced && dice.chance(30)) last.op = ReduceOp::kMax;  // zeros would spoil a maximum
 }
 
 void draw_faults(Dice& dice, RunSetup& setup) {
@@ -144,8 +145,8 @@ void draw_faults(Dice& dice, RunSetup& setup) {
     fault.at = dice.draw(1, 300 + 100 * setup.steps);
     fault.node = dice.draw(0, nodes - 1);
     fault.rank = dice.draw(0, setup.world_size() - 1);
-    // The control plane is a star: a link has the coordinator, node 0, at one end. But to recover
-    // all talk to all.
+    // The control plane is a star: a link has the coordinator, node 0, at one end. But to recover,
+    // all nodes talk to all.
     fault.other = fault.node == 0 || setup.shrinks() ? dice.draw(0, nodes - 1) : 0;
     if (fault.kind >= FaultKind::kNodeFreezes) {
       fault.lasts = dice.chance(70) ? dice.draw(10, 900) : dice.draw(1'100, 3'000);
@@ -200,7 +201,8 @@ int RunSetup::kind_of(int step) const {
 
 int RunSetup::world_size() const { return std::accumulate(ranks.begin(), ranks.end(), 0); }
 
-// Faults that only delay may come so close upon each other that nothing passes in between.
+// Returns whether faults that only delay may come so close upon each other that nothing passes in
+// between.
 bool RunSetup::delays_add_up() const {
   constexpr TicksMs kTimeToBeHeard = 300;
   std::vector<FaultSetup> delays;
@@ -232,7 +234,8 @@ std::optional<int> RunSetup::only_loss() const {
     if (node || fault.kind != FaultKind::kNodeDies) return std::nullopt;
     node = fault.node;
   }
-  // Of two, the other half may not go on; and who leaves half way takes all others along.
+  // Of two nodes, the other half may not go on; and a rank that leaves half way takes all others
+  // along.
   return !delays_add_up() && shrinks() && (ranks.size() > 2 || has_witness) && leaver < 0 &&
                  epochs == 1
              ? node
@@ -283,7 +286,7 @@ core::Layout RunSetup::layout_of(uint32_t id) const {
   return layout().subset(members);
 }
 
-// A change every few steps.
+// Returns options that make a change every few steps.
 core::TuningOptions small_search(int64_t fusion_threshold_bytes) {
   core::TuningOptions tuning;
   tuning.is_enabled = true;
@@ -425,7 +428,7 @@ void draw_tuning(Dice& dice, const Limits& limits, RunSetup& setup) {
   const bool locks = setup.mode == core::Coordination::kLocked;
   if (!limits.tuning || !locks) return;
   setup.autotunes = dice.chance(30);
-  // A search needs some.
+  // A search needs some steps.
   if (setup.autotunes && setup.joins.empty()) setup.steps += dice.draw(0, 20);
   setup.replays =
       setup.declares == Declares::kNothing && dice.chance(20) && recorded_by(setup) != nullptr;
@@ -440,7 +443,7 @@ RunSetup draw_setup(uint64_t seed, const Limits& limits) {
   const core::DeathPolicy any =
       dice.chance(40) ? core::DeathPolicy::kShrink : core::DeathPolicy::kFail;
   setup.policy = limits.policy.value_or(any);
-  // Most clusters are small: what goes wrong at all mostly does so with few nodes, and sooner.
+  // Most clusters are small: most faults of the protocol show with few nodes, and sooner.
   const int most = dice.chance(80) ? std::min(limits.max_nodes, 4) : limits.max_nodes;
   for (int left = dice.draw(1, most); left > 0; --left) {
     setup.ranks.push_back(dice.draw(1, limits.max_ranks_per_node));
@@ -472,7 +475,7 @@ RunSetup draw_setup(uint64_t seed, const Limits& limits) {
   if (limits.trees && !setup.shrinks() && setup.ranks.size() > 2 && dice.chance(50)) {
     draw_tree(dice, setup);
   }
-  // Whose join ends because another rank has left cannot leave sets in order.
+  // A rank whose join ends because another rank has left cannot leave sets in order.
   const bool may_join = !setup.shrinks() && (setup.leaver < 0 || setup.sets.empty());
   if (limits.joins && may_join && dice.chance(30)) draw_joins(dice, setup);
   if (dice.chance(40)) {
@@ -480,7 +483,7 @@ RunSetup draw_setup(uint64_t seed, const Limits& limits) {
       setup.racks.push_back(std::string(1, "abc"[dice.draw(0, 2)]));
     }
   }
-  // While somebody has joined such tensors are errors, of some steps and not of others.
+  // While a rank has joined such tensors are errors, in some steps and not in others.
   const bool may_be_nccl =
       !setup.shrinks() && setup.joins.empty() && setup.declares == Declares::kNothing;
   if (limits.nccl && may_be_nccl && dice.chance(25)) draw_nccl(dice, setup);

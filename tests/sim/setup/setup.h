@@ -1,5 +1,5 @@
-// What a run consists of: nodes, ranks, tensors, steps, options, what goes wrong and how the
-// training processes stray from their step. Plain data, drawn from a seed, so that a run that fails
+// Describes a run: nodes, ranks, tensors, steps, options, what goes wrong and how the training
+// processes stray from their step. It is plain data, drawn from a seed, so that a run that fails
 // can be made smaller piece by piece (shrink.h) and printed.
 #pragma once
 
@@ -14,29 +14,29 @@
 
 namespace rueda::sim {
 
-// One tensor of the training step.
+// Describes one tensor of the training step.
 struct TensorSetup {
   core::TensorDescriptor descriptor;
-  uint32_t kinds = ~0u;  // bit k: steps of kind k have it (L9's alternatives)
-  // It is computed from these, which are among the tensors before it.
+  uint32_t kinds = ~0u;  // bit k is set if steps of kind k have it (L9's alternatives)
+  // The tensors that this one is computed from, which stand before it.
   std::vector<std::string> after;
 };
 
-// The plan that all processes declare before their first step.
+// Says which plan all processes declare before their first step.
 enum class Declares : uint8_t {
   kNothing,
-  kRight,  // but for kinds of steps, strays and broadcasts
+  kRight,  // apart from kinds of steps, strays and broadcasts
   kWithoutOrder,
-  kTooMuch,    // a tensor that never comes
-  kTooLittle,  // the last tensor is missing
+  kTooMuch,    // the plan has a tensor that never comes
+  kTooLittle,  // the plan lacks the last tensor
   kNotTheSame,
 };
 const char* to_string(Declares declares);
 
-// How training processes stray from their usual step.
+// Says how training processes stray from their usual step.
 enum class Stray : uint8_t {
   kOtherShape,  // one rank submits another shape than the rest: an error on all
-  kOtherGroup,  // one rank puts the tensor's group under another name: likewise
+  kOtherGroup,  // one rank puts the tensor's group under another name: an error on all
   kNewShape,    // every rank submits another shape, from this step on
   kSkip,        // every rank leaves the tensor out
   kNew,         // every rank submits a tensor that was never there
@@ -49,7 +49,7 @@ struct StraySetup {
   Stray what = Stray::kOtherShape;
   int step = 0;  // the first is 0
   size_t tensor = 0;
-  int rank = 0;  // kOtherShape, kOtherGroup, kWait
+  int rank = 0;  // for kOtherShape, kOtherGroup, kWait
 };
 
 enum class FaultKind : uint8_t {
@@ -68,35 +68,35 @@ struct FaultSetup {
   int node = 0;
   int other = 0;
   int rank = 0;
-  TicksMs lasts = 0;  // 0: for good
+  TicksMs lasts = 0;  // 0 means for good
 };
 
 struct RunSetup {
   uint64_t seed = 0;
   core::Coordination mode = core::Coordination::kNegotiate;
   core::DeathPolicy policy = core::DeathPolicy::kFail;
-  std::vector<int> ranks;          // how many, by node
-  std::vector<std::string> racks;  // by node, for the order of the ring; empty: nobody has said
+  std::vector<int> ranks;          // the number by node
+  std::vector<std::string> racks;  // by node, for the order of the ring; may be empty
   bool has_witness = false;        // the node after the last one: it has no rank, and votes
   std::vector<TensorSetup> tensors;
-  // Process sets that the processes add at first, ranks ascending: set i + 1. They overlap.
+  // The process sets that the processes add at first, ranks ascending: set i + 1. They overlap.
   std::vector<std::vector<int>> sets;
   int steps = 1;
-  std::vector<int> kinds;  // of the steps in turn, again and again; empty: all are of kind 0
+  std::vector<int> kinds;  // the kinds of steps in turn, again and again; empty: all are of kind 0
   int epochs = 1;          // after the last step all leave, and come again for the next epoch
   bool reordered = true;   // ranks submit a step's tensors in orders of their own
-  bool polls = false;      // no process says for what it waits
+  bool polls = false;      // no process says what it waits for
   bool eager = false;      // ranks begin a step without waiting for the one before
   int leaver = -1;         // this rank leaves half way
-  // By rank: after so many steps it joins, until all have; then all go on with the step that the
-  // last would do next. Empty: nobody joins.
+  // By rank, the number of steps after which it joins, until all have joined; then all go on with
+  // the step that the last would do next. It is empty if no rank joins.
   std::vector<int> joins;
   Declares declares = Declares::kNothing;
   bool autotunes = false;
   bool replays = false;  // a plan of a step of kind 0 is in force from the first step on
   core::TreeOptions tree;
   TicksMs handover_grace_ms = 1'000;
-  bool goes = false;  // a node's daemon goes when its ranks have left, and the others let it
+  bool goes = false;  // a node's daemon goes when its ranks have left and the others let it
   int window = 4;     // L5's W
   int open_operations = 4;
   int64_t fusion_threshold_bytes = 0;
@@ -106,10 +106,10 @@ struct RunSetup {
   TicksMs fusion_window_ms = 5;
   TicksMs patience_ms = 200;
   TicksMs cycle_ms = 1;
-  int64_t max_unstable_bytes = 1 << 20;  // R2, policy `shrink`
+  int64_t max_unstable_bytes = 1 << 20;  // R2, under policy `shrink`
   int cycles_between_agreements = 50;
-  // A mistake of the data plane, to see that the checkers find it: frames of an operation that was
-  // cancelled count for the one that comes again under its number (L3).
+  // Plants a mistake of the data plane, to see that the checkers find it: frames of an operation
+  // that was cancelled count for the one that comes again under its number (L3).
   bool takes_stale_frames = false;
   std::vector<StraySetup> strays;
   std::vector<FaultSetup> faults;
@@ -119,37 +119,37 @@ struct RunSetup {
   int kind_of(int step) const;
   int step_after_joins() const { return *std::max_element(joins.begin(), joins.end()); }
   bool is_grouped(size_t tensor) const { return !tensors[tensor].descriptor.group.empty(); }
-  // A fault that may end the job: shorter freezes and partitions only delay.
+  // Returns whether a fault may end the job; shorter freezes and partitions only delay.
   bool is_lethal() const;
   bool delays_add_up() const;
   bool shrinks() const { return policy == core::DeathPolicy::kShrink; }
-  // The one node that a fault hits so hard that the others have to go on without it, and can; none:
-  // nothing is lost, or it is not that simple.
+  // Returns the one node that a fault hits so hard that the others have to go on without it, and
+  // can; nullopt if nothing is lost, or it is not that simple.
   std::optional<int> only_loss() const;
   bool has(Stray stray) const;
-  // Some tensors are computed from others.
+  // Returns whether some tensors are computed from others.
   bool has_order() const;
   core::Layout layout() const;
   bool has_tree() const;
-  // Whether the two daemons have a control link: one is the other's parent, or they may have to
-  // recover together.
+  // Returns whether the two daemons have a control link: one is the other's parent, or they may
+  // have to recover together.
   bool linked(int a, int b) const;
   core::TreeLinks links_of(int node) const;
-  // Of process set `id`.
+  // Returns the layout of process set `id`.
   core::Layout layout_of(uint32_t id) const;
   core::JobOptions job_options(int node) const;
-  // One line an item, as for a report.
+  // Returns one line for each item, for a report.
   std::vector<std::string> lines() const;
 };
 
-// After this long without a word a link is lost.
+// A link that has been silent for this long is lost.
 inline constexpr TicksMs kLinkTimeout = 1'000;
 bool is_lethal(const FaultSetup& fault);
 
-// What a drawn setup may contain.
+// Says what a drawn setup may contain.
 struct Limits {
-  std::optional<core::Coordination> mode;   // none: any
-  std::optional<core::DeathPolicy> policy;  // likewise
+  std::optional<core::Coordination> mode;   // nullopt: any
+  std::optional<core::DeathPolicy> policy;  // nullopt: any
   int max_nodes = 12;
   int max_ranks_per_node = 3;
   int max_tensors = 12;

@@ -61,7 +61,8 @@ void DataPlane::on_launch(int node, const core::Launch& launch) {
   }
 }
 
-// A node sends its first frames when it launches.
+// Compares the node's batch with its neighbours', because a node sends its first frames when it
+// launches.
 void DataPlane::compare_neighbours(int node, const core::Launch& launch) {
   if (!launch.locked || setup_.takes_stale_frames) return;
   const core::Layout& layout = layout_of(node, launch.process_set);
@@ -103,7 +104,7 @@ bool DataPlane::completes(int node, const SimEvent& event) {
   const Key key{event.epoch, done->process_set, done->seq, name};
   const uint64_t needed = needed_by(operations_[key], node);
   for (int other = 0; other < world_.node_count(); ++other) {
-    // Who has said goodbye had passed on all that it had (docs/decisions/0005).
+    // A node that has said goodbye had passed on all that it had (docs/decisions/0005).
     const WorldNode& member = world_.node(other);
     const bool is_missing =
         (needed & (uint64_t{1} << other)) != 0 && !member.alive && member.core->attached() > 0;

@@ -1,8 +1,9 @@
-// What the cores' launches come to: an operation completes on each node in its own time, once every
-// node that it needs has launched it. A broadcast needs those from its root on round the ring;
-// under policy `shrink` all. Nodes that mean different batches by a name learn it from their
-// neighbours' frames. Under `shrink` each node also remembers what it holds of P and F, and says
-// which rule a core breaks that lets go of the wrong thing; such a job has one process set.
+// Models what the cores' launches lead to: an operation completes on each node in its own time,
+// once every node that it needs has launched it. A broadcast needs the nodes from its root on round
+// the ring; under policy `shrink` it needs all. Nodes that mean different batches by a name learn
+// it from their neighbours' frames. Under `shrink` each node also remembers what it holds of P and
+// F, and says which rule a core breaks that lets go of the wrong thing; such a job has one process
+// set.
 #pragma once
 
 #include <algorithm>
@@ -28,23 +29,24 @@ class DataPlane {
         memories_(under_way_.size()) {}
 
   void on_launch(int node, const core::Launch& launch);
-  // L3, L7: what the node had launched and not ended is dropped, frames of its generation with it.
+  // L3, L7: drops the operations that the node had launched and not ended, and the frames of their
+  // generation.
   void on_cancel(int node, const core::Cancel& cancel);
-  // The node closes its data channels with the epoch; neighbours may see that before they know why.
+  // Closes the node's data channels with the epoch; neighbours may see that before they know why.
   void on_epoch_over(int node, uint32_t epoch);
-  // A node is gone or stands still: neighbours see its data channel break, or do not yet.
+  // Hears that a node is gone or stands still: neighbours see its data channel break now, or later.
   void on_silence(int node, const Status& status);
-  // Whether an end that was on its way still comes: not if a node died that it needed, nor if the
-  // operation was cancelled.
+  // Returns whether an end that was on its way still comes. It does not if a node died that it
+  // needed, or if the operation was cancelled.
   bool completes(int node, const SimEvent& event);
 
   // --- Policy `shrink`
-  // The sealed epoch comes to a stop now; what the node has of it.
+  // Stops the sealed epoch, and returns what the node has of it.
   core::DataStopped on_stop(int node, Epoch epoch);
   void on_recovered(int node, const core::NextEpoch& next);
-  // What the core lets go of; whether what is left is within the bound.
+  // Hears what the core lets go of, and checks that what is left is within the bound.
   void on_freed(int node, const core::Output& output);
-  // The first rule that was broken; empty: none.
+  // Returns the first rule that was broken, or "" if none was.
   const std::string& violation() const { return violation_; }
   uint64_t operations_completed() const { return operations_completed_; }
 
@@ -52,8 +54,8 @@ class DataPlane {
   struct Operation {
     uint64_t members = 0;  // bit i: node i has a rank in the process set
     CollectiveKind kind = CollectiveKind::kAllreduce;
-    int root = 0;              // node
-    uint64_t launched_on = 0;  // bit i: node i
+    int root = 0;              // the root's node
+    uint64_t launched_on = 0;  // bit i: node i has launched it
     uint64_t scheduled_on = 0;
   };
   struct Name {
@@ -61,7 +63,7 @@ class DataPlane {
     uint64_t plan_hash = 0;
     auto operator<=>(const Name&) const = default;
   };
-  // What a node's memory has of an operation of its epoch.
+  // Describes what a node's memory has of an operation of its epoch.
   struct Memory {
     Name name;
     int64_t bytes = 0;
@@ -73,13 +75,13 @@ class DataPlane {
 
     bool whole() const { return std::find(chunks.begin(), chunks.end(), false) == chunks.end(); }
   };
-  using Key = std::tuple<uint32_t, uint32_t, Seq, Name>;  // epoch and process set first
-  using Place = std::pair<uint32_t, Seq>;                 // process set first
+  using Key = std::tuple<uint32_t, uint32_t, Seq, Name>;  // begins with epoch and process set
+  using Place = std::pair<uint32_t, Seq>;                 // begins with the process set
 
-  // The nodes that must have launched it before it can complete on this one.
+  // Returns the nodes that must have launched the operation before it can complete on this one.
   uint64_t needed_by(const Operation& operation, int node) const;
   void compare_neighbours(int node, const core::Launch& launch);
-  // Of the process set, as the node knows it.
+  // Returns the layout of the process set, as the node knows it.
   const core::Layout& layout_of(int node, uint32_t process_set) const;
   uint64_t members_of(int node, uint32_t process_set) const;
   Memory* memory(int node, Seq seq);

@@ -1,4 +1,4 @@
-// The data plane's part in recovery: what nodes hold of P and F, and what becomes of it.
+// Implements the data plane's part in recovery: what nodes hold of P and F, and what becomes of it.
 
 #include "tests/sim/setup/names.h"
 #include "tests/sim/world/data_plane.h"
@@ -29,7 +29,7 @@ void DataPlane::remember_launch(int node, const core::Launch& launch, const Name
   held.chunks.assign(world_.node(node).core->layout().members().size(), false);
 }
 
-// An operation larger than the bound may go alone.
+// Checks the bound; an operation larger than the bound may go alone.
 void DataPlane::check_bound(int node, core::Track track) {
   int64_t unstable = 0;
   int operations = 0;
@@ -47,7 +47,7 @@ core::DataStopped DataPlane::on_stop(int node, Epoch epoch) {
   for (auto& [seq, held] : memories_[static_cast<size_t>(node)]) {
     if (!held.launched || held.freed) continue;
     const auto it = operations_.find(Key{epoch.value, 0, seq, held.name});
-    // No chunk is final without every member's part; and what is fetched comes whole.
+    // No chunk is final without every member's part; and fetched operations come whole.
     const bool has_some = it != operations_.end() && it->second.launched_on == it->second.members;
     const bool is_root =
         has_some && it->second.kind == CollectiveKind::kBroadcast && it->second.root == node;
@@ -86,7 +86,8 @@ void DataPlane::on_recovered(int node, const core::NextEpoch& next) {
   }
 }
 
-// Whether those who serve the missing chunks have done so; if they may still, it is tried again.
+// Returns whether the nodes that serve the missing chunks have done so; if they may still, it is
+// tried again.
 bool DataPlane::fetched(int node, const SimEvent& event, const Memory& held) {
   for (const core::Fetch& fetch : held.fetches) {
     const WorldNode& server = world_.node(fetch.from.value);
@@ -119,7 +120,7 @@ void DataPlane::on_freed(int node, const core::Output& output) {
     if (Memory* held = memory(node, seq)) held->freed = true;
     for (const NodeIndex member : world_.node(node).core->layout().members()) {
       const WorldNode& other = world_.node(member.value);
-      // An error holds nothing; and another epoch has other numbers.
+      // An operation that failed has nothing here, and another epoch has other numbers.
       const Memory* its = memory(member.value, seq);
       if (!other.alive || other.over || other.epoch != world_.node(node).epoch || !its) continue;
       if (its->launched && its->whole()) continue;

@@ -124,7 +124,7 @@ void Faults::kill_node(int node) {
   if (is_witness(node)) return;
   const Status died(Code::kNodeLost, name_of(node) + " died");
   for (int other = 0; other < world_.node_count(); ++other) {
-    // What the node sent before it died still arrives, and first: it is the same stream.
+    // What the node sent before it died still arrives, and first, because it is on the same stream.
     if (linked(node, other) && world_.node(other).alive) network_.tell_lost(other, node, died);
   }
   data_plane_.on_silence(node, died);

@@ -1,4 +1,4 @@
-// What goes wrong, when its time has come: deaths, freezes, partitions, and who notices what.
+// Makes faults happen when their time has come: deaths, freezes, partitions, and who notices what.
 #pragma once
 
 #include "tests/sim/world/data_plane.h"
@@ -15,18 +15,18 @@ class Faults {
   // Puts the setup's faults on the queue.
   void plan();
   void begin(const FaultSetup& fault);
-  // The fault has lasted for as long as a link bears.
+  // Handles a fault that has lasted for as long as a link bears.
   void time_out(const FaultSetup& fault);
-  // The node has left the job, and its daemon stops.
+  // Lets the daemon of a node that has left the job stop.
   void go(int node);
-  // Heals; a node that thaws is to be fed its backlog by the caller.
+  // Ends the fault; the caller feeds its backlog to a node that thaws.
   void end(const FaultSetup& fault);
 
  private:
   void kill_rank(int rank);
   void kill_node(int node);
   bool is_witness(int node) const { return node >= world_.node_count(); }
-  // Whether the two daemons have a control link.
+  // Returns whether the two daemons have a control link.
   bool linked(int a, int b) const;
 
   const RunSetup& setup_;

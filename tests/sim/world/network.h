@@ -1,5 +1,5 @@
-// The control links between daemons: streams that keep their order and overtake each other, that
-// repeat a message now and then, and that can be held up or lost (docs/protocol.md, Links).
+// Models the control links between daemons: streams that keep their order and overtake each other,
+// that repeat a message now and then, and that can be held up or lost (docs/protocol.md, Links).
 #pragma once
 
 #include <vector>
@@ -14,22 +14,22 @@ class Network {
   Network(EventQueue& queue, RandomChoices& choices, int nodes);
 
   void send(int from, int to, const core::Message& message);
-  // What is sent from now on arrives at that time or later.
+  // Makes messages that are sent from now on arrive at that time or later.
   void hold(int from, int to, TicksMs until);
-  // The link between the two is lost: what is on its way never arrives, and both are told, each in
-  // its own time. Until `join` nothing passes.
+  // Cuts the link between the two: messages on their way never arrive, and both nodes are told,
+  // each in its own time. Until `join` nothing passes.
   void cut(int a, int b, const Status& status);
   void join(int a, int b);
-  // `lost` is gone; `node` hears it after what `lost` had sent before.
+  // Tells `node` that `lost` is gone, after everything that `lost` had sent before.
   void tell_lost(int node, int lost, const Status& status);
-  // Whether the message is still to arrive: its link has not been cut meanwhile.
+  // Returns whether the message is still to arrive, because its link has not been cut meanwhile.
   bool arrives(int from, int to, uint32_t incarnation) const {
     return stream(from, to).incarnation == incarnation;
   }
 
  private:
   struct Stream {
-    TicksMs last = 0;  // when the last message so far arrives
+    TicksMs last = 0;  // the time when the last message so far arrives
     uint32_t incarnation = 1;
     bool is_cut = false;
   };

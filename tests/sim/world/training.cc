@@ -7,7 +7,7 @@
 namespace rueda::sim {
 namespace {
 
-// What a process has in flight: the same name may be in several process sets.
+// Returns the key of a tensor in flight: the same name may be in several process sets.
 std::string key_of(const core::TensorDescriptor& tensor) {
   const bool is_change = !moves_data(tensor.kind);
   return tensor.name + (is_change ? "" : "@" + std::to_string(tensor.process_set));
@@ -76,7 +76,7 @@ std::optional<core::Event> Training::next_action(int rank) {
   Process& process = at(rank);
   const Action action = process.actions.front();
   const auto earlier = process.open.find(key_of(*action.descriptor));
-  // The same buffer cannot be reduced twice at a time: the process waits for the first.
+  // A buffer cannot be reduced twice at a time, so the process waits for the first.
   const bool blocks = earlier != process.open.end();
   if (action.waits || !blocks) process.actions.pop_front();
   if (blocks) return sleep(rank, earlier->second);
@@ -105,8 +105,8 @@ core::Event Training::leave(int rank) {
 }
 
 bool Training::in_fixed_order(int step) const {
-  // A wait within a step is only right where all ranks keep one order: else each might wait for
-  // what the other submits later.
+  // A wait within a step is only right where all ranks keep one order; otherwise each might wait
+  // for what the other submits later.
   return !setup_.reordered || setup_.has_order() ||
          std::any_of(setup_.strays.begin(), setup_.strays.end(), [&](const StraySetup& stray) {
            return stray.step == step && (stray.what == Stray::kTwice || stray.what == Stray::kWait);
@@ -136,7 +136,8 @@ void Training::begin_step(int rank) {
       std::swap(order[i], order[i + static_cast<size_t>(ahead)]);
     }
   }
-  // Waits within a step are in the set of all ranks alone: those of others come after them.
+  // Waits within a step are in the set of all ranks alone; the tensors of other sets come after
+  // them.
   for (size_t tensor : order) add_tensor(rank, tensor);
   use_sets(rank);
 }
@@ -205,7 +206,7 @@ bool Training::remove_sets(int rank) {
 void Training::add_tensor(int rank, size_t tensor) {
   Process& process = at(rank);
   const int step = process.step - 1;
-  const bool grouped = setup_.is_grouped(tensor);  // stands and falls with its group
+  const bool grouped = setup_.is_grouped(tensor);  // the whole group is added, or nothing
   if (!grouped && stray(Stray::kSkip, step, tensor)) return;
   const core::DescriptorPtr usual = descriptor(tensor, rank, step);
   for (const std::string& before : setup_.tensors[tensor].after) {
@@ -235,7 +236,7 @@ core::DescriptorPtr Training::descriptor(size_t tensor, int rank, int step) cons
   for (const StraySetup& stray : setup_.strays) {
     const bool mine = stray.rank == rank && stray.step == step;
     if (stray.what == Stray::kOtherGroup && mine) {
-      // The whole group gets the other name: the rank's own view of it makes sense.
+      // The whole group gets the other name, so that the rank's own view of it makes sense.
       const std::string& group = usual_[stray.tensor]->group;
       if (stray.tensor != tensor && (group.empty() || group != usual->group)) continue;
       other->group = "other";
@@ -267,7 +268,7 @@ void Training::on_delivery(int node, const core::Delivery& delivery) {
   const uint64_t ticket = delivery.ticket.value;
   const auto it = std::find_if(process.open.begin(), process.open.end(),
                                [&](const auto& entry) { return entry.second == ticket; });
-  if (it == process.open.end()) return;  // the checkers' to judge
+  if (it == process.open.end()) return;  // the checkers judge that
   process.open.erase(it);
   if (process.waits_for == ticket) process.waits_for = 0;
   const Code code = delivery.status.code();
@@ -283,8 +284,9 @@ void Training::on_delivery(int node, const core::Delivery& delivery) {
         (is_mismatch && (setup_.has(Stray::kOtherShape) || setup_.has(Stray::kOtherGroup) ||
                          setup_.declares == Declares::kNotTheSame));
     if (!explained) unexplained_ = delivery.status.to_string();
-    // A job goes on after a mismatch, after a broadcast that has lost its root, and after what
-    // cannot be while some ranks have joined. After anything else a process gives up.
+    // A job goes on after a mismatch, after a broadcast that has lost its root, and after an
+    // operation that is refused while some ranks have joined. After anything else a process gives
+    // up.
     const bool goes_on =
         is_mismatch || is_refused || (code == Code::kRankLost && !world_.node(node).over);
     if (!goes_on) {
@@ -328,7 +330,8 @@ std::string Training::unfinished(std::optional<int> lost) const {
   for (size_t rank = 0; rank < processes_.size(); ++rank) {
     if (lost && world_.layout().node_of(Rank{static_cast<int32_t>(rank)}).value == *lost) continue;
     const Process& process = processes_[rank];
-    const bool lost_heart = process.had_errors && lost;  // others are explained where they come
+    // other errors are explained where they come
+    const bool lost_heart = process.had_errors && lost;
     if (process.phase != Phase::kDone || process.epochs != setup_.epochs || lost_heart) {
       return "rank " + std::to_string(rank) + " did not finish";
     }

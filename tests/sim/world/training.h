@@ -1,5 +1,5 @@
-// The training processes: each attaches, goes through its steps, strays where the setup says so,
-// leaves, and comes again for the next epoch. A process knows only what its daemon tells it.
+// Models the training processes: each attaches, goes through its steps, strays where the setup says
+// so, leaves, and comes again for the next epoch. A process knows only what its daemon tells it.
 #pragma once
 
 #include <deque>
@@ -17,66 +17,67 @@ class Training {
  public:
   Training(const RunSetup& setup, EventQueue& queue, RandomChoices& choices, World& world);
 
-  // Every process is started.
+  // Starts every process.
   void begin();
-  // The process does what it does next; what its daemon sees of it.
+  // Makes the process do its next action, and returns what its daemon sees of it.
   std::optional<core::Event> act(int rank);
   void on_started(int node);
   void on_delivery(int node, const core::Delivery& delivery);
-  // The node's daemon has told its clients that the job is over.
+  // Hears that the node's daemon has told its clients that the job is over.
   void on_failed(int node);
-  // False if there is nothing to kill.
+  // Kills a process. Returns false if there is none to kill.
   bool kill(int rank);
 
-  // All processes of the node have left for good.
+  // Returns whether all processes of the node have left for good.
   bool have_left(int node) const;
-  // After the end: what is wrong with how the processes ended, if no fault can be blamed; `lost`:
-  // but for those on that node.
+  // Returns, after the end, what is wrong with how the processes ended if no fault can be blamed;
+  // processes on the node `lost` are left out.
   std::string unfinished(std::optional<int> lost = {}) const;
-  // An error that nothing in the setup explains.
+  // Returns an error that nothing in the setup explains.
   const std::string& unexplained() const { return unexplained_; }
   uint64_t delivered_ok() const { return delivered_ok_; }
   uint64_t delivered_error() const { return delivered_error_; }
 
  private:
   enum class Phase { kAway, kAttached, kWorking, kDone, kDead };
-  // Submit this; or, without submission, wait for the name.
+  // Describes a submission or, if there is none, a wait for the name.
   struct Action {
     core::DescriptorPtr descriptor;
     bool waits = false;
   };
   struct Process {
     Phase phase = Phase::kAway;
-    int epochs = 0;  // that it has gone through
+    int epochs = 0;  // the number of epochs that it has gone through
     int step = 0;
-    std::deque<Action> actions;            // of this step, still to do
+    std::deque<Action> actions;            // the actions of this step that are still to do
     std::map<std::string, uint64_t> open;  // tickets by name
-    uint64_t waits_for = 0;                // ticket; 0: none
+    uint64_t waits_for = 0;                // a ticket; 0: none
     uint64_t last_ticket = 0;
     bool has_sets = false;
     bool has_joined = false;
     bool saw_error = false;
     bool had_errors = false;
-    bool wakes = false;  // an act is on the queue
+    bool wakes = false;  // an action is on the queue
   };
 
   Process& at(int rank) { return processes_[static_cast<size_t>(rank)]; }
   void wake(int rank, int at_most);
   std::optional<core::Event> work(int rank);
   std::optional<core::Event> next_action(int rank);
-  // Process sets: added before the first step, used in every step, removed after the last.
+  // Adds process sets before the first step; they are used in every step, and removed after the
+  // last.
   void add_sets(int rank);
-  // The plan is declared before the first step.
+  // Declares the plan before the first step.
   void declare(int rank);
   void use_sets(int rank);
-  // The process has no more data before it has done all steps.
+  // Returns whether the process has no more data before it has done all steps.
   bool joins_now(int rank) const;
   void join(int rank);
   bool remove_sets(int rank);
-  // The process sleeps until the submission has ended; those who poll do not say so.
+  // Makes the process sleep until the submission has ended; processes that poll do not say so.
   std::optional<core::Event> sleep(int rank, uint64_t ticket);
   core::Event leave(int rank);
-  // The actions of the process's next step.
+  // Lists the actions of the process's next step.
   void begin_step(int rank);
   void add_tensor(int rank, size_t tensor);
   core::DescriptorPtr descriptor(size_t tensor, int rank, int step) const;
@@ -87,7 +88,7 @@ class Training {
   EventQueue& queue_;
   RandomChoices& choices_;
   World& world_;
-  std::vector<core::DescriptorPtr> usual_;  // by tensor
+  std::vector<core::DescriptorPtr> usual_;  // the usual tensors
   std::vector<Process> processes_;
   std::string unexplained_;
   uint64_t delivered_ok_ = 0;

@@ -37,7 +37,7 @@ core::Output World::step_witness(TicksMs now, WorldNode& at, const core::Event& 
   core::Output output;
   const auto* arrived = std::get_if<core::MessageArrived>(&event);
   const auto* body = arrived ? std::get_if<core::RecoveryBody>(&arrived->message.body) : nullptr;
-  if (!body) return output;  // it has nothing to do with anything else
+  if (!body) return output;  // only messages with a body matter here
   core::RecoveryOutput said;
   at.witness->on_message(now, {arrived->message.from, arrived->message.epoch, *body}, said);
   for (auto& [to, message] : said.sends) {

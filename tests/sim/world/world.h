@@ -1,5 +1,6 @@
-// The nodes of a run: the shipped core on each, with the checkers and the trace looking on. Whoever
-// drives it, a random run (simulator.h) or a told story (scenario.h), steps the cores through here.
+// Holds the nodes of a run: the shipped core on each, watched by the checkers and the trace.
+// Whoever drives it, a random run (simulator.h) or a told story (scenario.h), steps the cores
+// through here.
 #pragma once
 
 #include <deque>
@@ -20,9 +21,9 @@ struct WorldNode {
   bool alive = true;
   bool frozen = false;
   std::deque<SimEvent> backlog;    // what happened to it while it was frozen
-  uint32_t epoch = 0;              // that has started last
+  uint32_t epoch = 0;              // the epoch that has started last
   bool over = false;               // its core reported failure
-  bool closed = false;             // it is to go
+  bool closed = false;             // the node is to go
   bool turn_pending = false;       // TurnEnded is on its way
   std::optional<TicksMs> tick_at;  // TimePassed is on its way
 };
@@ -33,20 +34,20 @@ class World {
 
   const core::Layout& layout() const { return layout_; }
   int node_count() const { return layout_.node_count(); }
-  // With the witness, which is the last.
+  // Returns the number of nodes with the witness, which is the last.
   int voter_count() const { return static_cast<int>(nodes_.size()); }
   WorldNode& node(int index) { return nodes_[static_cast<size_t>(index)]; }
   const WorldNode& node(int index) const { return nodes_[static_cast<size_t>(index)]; }
   WorldNode& node_of(int rank) { return node(layout_.node_of(Rank{rank}).value); }
   LocalRank local_rank(int rank) const { return local_ranks_[static_cast<size_t>(rank)]; }
 
-  // Feeds the event to the node's core. The rules are checked before the caller sees what it says.
+  // Feeds the event to the node's core. The rules are checked before the caller sees the output.
   core::Output step(TicksMs now, int node, const core::Event& event);
-  // The node stops for good.
+  // Stops the node for good.
   void kill(TicksMs now, int node);
-  // The node has left, and nobody misses it.
+  // Lets the node leave, so that nobody misses it.
   void go(TicksMs now, int node);
-  // Whether all nodes were running when the last one was killed.
+  // Returns whether all nodes were running when the last one was killed.
   bool killed_while_all_ran() const { return killed_while_all_ran_; }
 
   CheckerSet& checkers() { return checkers_; }
