@@ -32,6 +32,7 @@ JobCore::JobCore(Layout layout, NodeIndex self, JobOptions options)
       options_(with_tree(std::move(options), layout_)),
       router_(layout_, self, options_.agreement.tree_fan_in),
       ranks_(layout_, self),
+      forming_(layout_, self, options_, ranks_, router_),
       sets_(layout_, self, options_),
       goodbyes_(layout_, sets_),
       handover_(layout_, self, options_, goodbyes_, router_) {}
@@ -40,6 +41,7 @@ void JobCore::step(TicksMs now, Event event, Output& output) {
   now_ = now;
   sets_.set_now(now);
   handover_.set_now(now);
+  forming_.set_now(now);
   std::visit([&](const auto& e) { on(e, output); }, event);
   carry_out_recovery(output);
 }

@@ -20,6 +20,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/core/job/collectives.h"
+#include "daemon/core/job/forming.h"
 #include "daemon/core/job/goodbyes.h"
 #include "daemon/core/job/job_events.h"
 #include "daemon/core/job/job_options.h"
@@ -84,14 +85,6 @@ class JobCore {
   Rank global_rank(LocalRank rank) const { return ranks_.global(rank); }
 
  private:
-  // What is known of a node that is below this one, or this one, while the epoch forms.
-  struct JoinedNode {
-    std::set<Rank> attached;
-    std::string data_address;
-    std::string rack;
-    bool operator==(const JoinedNode&) const = default;
-  };
-
   void on(const RankAttached& event, Output& output);
   void on(const RankDetached& event, Output& output);
   void on(const RankLost& event, Output& output);
@@ -109,11 +102,6 @@ class JobCore {
   void on(const TurnEnded& event, Output& output);
 
   void on_join(NodeIndex from, Epoch epoch, const Join& join, Output& output);
-  // Whether all ranks on the nodes below are attached, as far as they have said.
-  bool all_below_joined() const;
-  bool has_joined(NodeIndex node) const;
-  // Why the node may not join: it was told something else about the job than this one.
-  Status check_join(NodeIndex from, const Join& join) const;
   void on_start(const Message& message, const Start& start, Output& output);
   void on_leave(NodeIndex from, const Leave& leave, Output& output);
   void announce_leaves(Output& output);
@@ -123,14 +111,9 @@ class JobCore {
 
   // --- forming
   void send_join(Output& output);
-  // Somebody here or below waits for the epoch: the parent is told, again and again.
-  bool tells_parent() const { return !is_coordinator() && !nobody_waits(); }
   void start_if_complete(Output& output);
-  std::vector<NodeIndex> choose_ring() const;
   void begin_epoch(const std::vector<std::string>& data_addresses, Output& output);
   void finish_epoch(Output& output);
-  bool nobody_waits() const;
-  Status describe_start_timeout() const;
 
   // --- running
   // Whether the epoch has begun, and is neither sealed for good nor over.
@@ -178,10 +161,7 @@ class JobCore {
   Status failure_;
   LocalRanks ranks_;
 
-  // Forming.
-  std::map<NodeIndex, JoinedNode> joined_;  // those below; the coordinator has itself there, too
-  std::optional<TicksMs> start_deadline_;
-  TicksMs next_join_ = 0;
+  Forming forming_;
   // Suspecting.
   std::set<NodeIndex> suspects_;
   std::set<NodeIndex> missed_;            // of them, who cannot turn out to have left in good order
