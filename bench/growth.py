@@ -53,7 +53,7 @@ class Point:
 
 
 def points(options):
-    """Returns everything that is to be measured, one kind after the other."""
+    """Yields everything that is to be measured, one kind after the other."""
     wanted = set(options.kind)
     if "bytes" in wanted:
         size = 4

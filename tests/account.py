@@ -36,7 +36,7 @@ def read_lines(path):
 
 
 def read_budgets(lines):
-    """{(tier, what): seconds} from lines "tier what seconds"; # begins a comment."""
+    """Returns {(tier, what): seconds} from lines "tier what seconds"; # begins a comment."""
     budgets = {}
     for number, line in enumerate(lines, 1):
         words = line.split("#")[0].split()
@@ -49,12 +49,12 @@ def read_budgets(lines):
 
 
 def read_stages(lines):
-    """[(seconds, name)], in order."""
+    """Returns [(seconds, name)], in order."""
     return [(int(seconds), name) for seconds, name in (line.split("\t", 1) for line in lines)]
 
 
 def read_tests(paths):
-    """[(seconds, build, test)] from ctest's junit files BUILD-STAGE[-again].xml."""
+    """Returns [(seconds, build, test)] from ctest's junit files BUILD-STAGE[-again].xml."""
     tests = []
     for path in paths:
         build = os.path.splitext(os.path.basename(path))[0]
@@ -64,8 +64,8 @@ def read_tests(paths):
 
 
 def over_budget(tier, budgets, stages):
-    """A sentence for each budget of the tier that the stages together have exceeded. `total` counts all stages, and another
-    word those whose names begin with it."""
+    """Yields a sentence for each budget of the tier that the stages together have exceeded. `total` counts all stages, and
+    another word those whose names begin with it."""
     for (of, what), limit_s in sorted(budgets.items()):
         if of != tier:
             continue
@@ -75,14 +75,14 @@ def over_budget(tier, budgets, stages):
 
 
 def rows_of_document(text):
-    """The tests in the ledger of docs/testing.md: {"build name"}."""
+    """Returns the tests in the ledger of docs/testing.md: {"build name"}."""
     found = re.search(r"^## Ledger of unsteady tests$(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     rows = re.findall(r"^\| [\d-]+ \| \S+ \| `([^`]+)` \|", found.group(1) if found else "", re.MULTILINE)
     return set(rows)
 
 
 def judge_unsteady(unsteady, ledger, document):
-    """Which of these tests were unsteady before: in the machine's ledger, within the last runs, or in the document."""
+    """Returns which of these tests were unsteady before: in the machine's ledger, within the last runs, or in the document."""
     before = rows_of_document(document).union(*(run["unsteady"] for run in ledger[-REMEMBERED_RUNS:]))
     return [test for test in unsteady if test in before]
 
@@ -98,7 +98,7 @@ def read_ledger(path):
             ledger = json.load(file)
         return [run for run in ledger if isinstance(run.get("unsteady"), list)]
     except (OSError, ValueError, AttributeError, TypeError):
-        return []  # none yet, or not ours: it begins anew
+        return []  # there is no ledger yet, or it is not ours: it begins anew
 
 
 def write_ledger(path, ledger):

@@ -1,8 +1,7 @@
 #!/usr/bin/python3
-"""account.py, slice.py, tests/lib.sh and deploy/progress.sh: what they say of runs that are made up.
+"""Tests account.py, slice.py, tests/lib.sh and deploy/progress.sh, by what they say of runs that are made up.
 
-Run as: account_test.py ROOT.
-"""
+Run as: account_test.py ROOT."""
 
 import json
 import os
@@ -138,7 +137,7 @@ def bash(script, **environment):
 
 
 class ResultsTest(unittest.TestCase):
-    """What tests/lib.sh reads of logs."""
+    """Tests what tests/lib.sh reads from logs."""
 
     LOG = "98% tests passed, 1 tests failed out of 54\n\nThe following tests FAILED:\n\t  7 - some_test (Failed)\n"
 

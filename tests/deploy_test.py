@@ -53,7 +53,7 @@ def run(*command, **options):
 
 
 def sections():
-    """The sections of packages.txt: name to packages."""
+    """Returns the sections of packages.txt: name to packages."""
     found, current = {}, None
     for line in read("deploy", "packages.txt").splitlines():
         header = re.match(r"\[(\w+)\]$", line)
@@ -65,7 +65,7 @@ def sections():
 
 
 class Packages(unittest.TestCase):
-    """packages.sh, on a machine made of stubs that log what they are asked to do."""
+    """Tests packages.sh, on a machine made of stubs that log what they are asked to do."""
 
     STUBS = {
         # INSTALLED names what is there; install adds to it.
@@ -104,7 +104,7 @@ class Packages(unittest.TestCase):
     def packages(self, *arguments, without=(), **environment):
         for name in without:
             os.remove(os.path.join(self.dir, name))
-        # Only what the script needs of the machine, so that "no sudo" means no sudo.
+        # The folder has only what the script needs of the machine, so that "no sudo" means no sudo.
         for tool in ("awk", "grep", "tr", "true"):
             link = os.path.join(self.dir, tool)
             if not os.path.exists(link):
@@ -199,7 +199,7 @@ class Docker(unittest.TestCase):
         libraries = re.findall(r"=> (/\S+)", run("ldd", RUEDAD).stdout)
         self.assertTrue(libraries)
         wanted = {os.path.realpath(path) for path in libraries}
-        # What the listed packages bring, and what every Debian has.
+        # The programs may come from the listed packages, or be what every Debian has.
         closure = set(run("apt-cache", "depends", "--recurse", "--no-recommends", "--no-suggests",
                           "--no-conflicts", "--no-breaks", "--no-replaces", "--no-enhances",
                           *sections()["libraries"], "libc6", "libstdc++6").stdout.split())
@@ -210,7 +210,7 @@ class Docker(unittest.TestCase):
 
 
 def owner_of(path):
-    """The package that brings the file. Under a merged /usr, packages of old name it without /usr."""
+    """Returns the package that brings the file. Under a merged /usr, packages of old name it without /usr."""
     for name in (path, path.removeprefix("/usr")):
         found = subprocess.run(["dpkg-query", "-S", name], capture_output=True, text=True, check=False)
         if found.returncode == 0:
@@ -224,7 +224,7 @@ class Systemd(unittest.TestCase):
         with tempfile.TemporaryDirectory(prefix="rueda-unit.") as folder:
             unit = os.path.join(folder, "ruedad.service")
             with open(unit, "w", encoding="utf-8") as file:
-                # The check wants the program to be there; it is not, before an installation.
+                # The check wants the program to be there, and it is not there before an installation.
                 file.write(read("deploy", "systemd", "ruedad.service").replace("/usr/bin/ruedad", "/bin/true"))
             result = run("systemd-analyze", "verify", "--man=no", "--recursive-errors=no", unit)
         self.assertEqual((result.returncode, result.stdout), (0, ""))
@@ -241,7 +241,7 @@ class Systemd(unittest.TestCase):
         self.assertIn(f'socket = "{directory}/ruedad.sock"', example)
 
     def test_the_sockets_folder_outlives_the_unit(self):
-        """RuntimeDirectory= is removed at each stop, and containers that have mounted it keep the old one."""
+        """RuntimeDirectory= would be removed at each stop, and containers that have mounted it would keep the old folder."""
         unit = read("deploy", "systemd", "ruedad.service")
         self.assertNotRegex(unit, r"(?m)^(RuntimeDirectory|DynamicUser)=")
         user = re.search(r"(?m)^User=(\S+)$", unit).group(1)
@@ -262,7 +262,7 @@ class Systemd(unittest.TestCase):
             with open(os.path.join(root, "etc", "passwd"), encoding="utf-8") as file:
                 self.assertRegex(file.read(), r"(?m)^rueda:")
             if os.geteuid() != 0:
-                return  # it cannot give the folder to somebody else
+                return  # this user cannot give the folder to another one
             made = run("systemd-tmpfiles", "--create", f"--root={root}")
             self.assertEqual(made.returncode, 0, made.stdout)
             self.assertEqual(os.stat(os.path.join(root, "run", "rueda")).st_mode & 0o7777, 0o755)
@@ -276,7 +276,7 @@ class Systemd(unittest.TestCase):
                  ["--label", "a=b", "--label", "a=c"], ["--node-id", "x" * 64])
         for arguments in wrong:
             self.assertIn(str(run(RUEDAD, *arguments).returncode), final, arguments)
-        # An address that is not there may come.
+        # An address that is not there yet may come.
         absent = run(RUEDAD, "--private", "--socket", "@rueda-deploy-test", "--listen-host", "192.0.2.1")
         self.assertEqual(absent.returncode, 1, absent.stdout)
 
@@ -298,7 +298,7 @@ class Systemd(unittest.TestCase):
 
 
 class Installation(unittest.TestCase):
-    """What a user of the client library does after `cmake --install`."""
+    """Tests what a user of the client library does after `cmake --install`."""
 
     EXAMPLE = os.path.join(ROOT, "client", "examples", "allreduce.cc")
 
@@ -430,7 +430,7 @@ class MetricsHandler(http.server.BaseHTTPRequestHandler):
 
 
 class Quickstart(unittest.TestCase):
-    """What it says of arguments and wheels that are none, in a copy of the tree's scripts."""
+    """Tests what quickstart.sh says of wrong arguments and of files that are no wheels, in a copy of the tree's scripts."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -480,7 +480,7 @@ class Quickstart(unittest.TestCase):
         self.assertIn("do not run on this machine; --build builds them", said)
 
     def test_many_wheels_of_many_files(self):
-        """grep and head once ended before what they read did, and pipefail took that for a failure."""
+        """grep and head once ended before their input did, and pipefail took that for a failure."""
         wheel = self.make_wheel(rueda__bin__ruedad="not a program of this machine", **{f"rueda__{number}": "" for number in range(2000)})
         dist = os.path.join(self.root, "dist")
         os.mkdir(dist)

@@ -22,16 +22,16 @@ LIBRARY_DIR = os.path.join(BUILD_DIR, "lib")
 PROGRAMS = ("ruedad", "ruedarun", "ruedactl", "rueda-bench", "rueda-sim", "rueda-sim-run")
 BENCH_COMMANDS = ("allreduce", "broadcast", "reduce", "allgather", "reduce_scatter", "alltoall", "gather", "scatter",
                   "barrier", "step", "limits", "floor", "models")
-# Written here because other programs have them, whose --help is not ours to check.
+# These flags belong to other programs, whose --help is not ours to check.
 FLAGS_OF_OTHERS = {"--create", "--hostfile", "--ntasks", "--kill-on-bad-exit", "--quick", "--preset", "--build", "--install",
                    "--prefix", "--component", "--cflags", "--libs", "--no-deps", "--signal", "--nproc",  # torchrun's --nproc_per_node
                    "--gtest", "--write"}  # --gtest_filter; tests/layering_test.py's
-# What the daemon gives to itself alone, and does not tell.
+# The daemon passes these flags to itself alone, and does not list them.
 HIDDEN_FLAGS = {"--gpu-worker"}
 
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?:|mailto:)([^)\s]*)\)")
-# A path of the tree, written between backticks or bare in an indented block.
+# Matches a path of the tree, written between backticks or bare in an indented block.
 TREE_DIRS = ("daemon", "client", "agent", "bench", "proto", "tests", "docs", "deploy", "cmake")
 PATH = re.compile(r"(?<![\w/.@-])((?:" + "|".join(TREE_DIRS) + r")(?:/[\w.*-]+)+/?)")
 FLAG = re.compile(r"(?<![\w-])(--[a-z][a-z0-9-]+)")
@@ -44,7 +44,7 @@ def read(*path):
 
 
 def documents():
-    """Path and text of every document."""
+    """Returns path and text of every document."""
     found = [name for name in os.listdir(ROOT) if name.endswith(".md")]
     for folder, _, names in os.walk(os.path.join(ROOT, "docs")):
         found += [os.path.relpath(os.path.join(folder, name), ROOT)
@@ -53,7 +53,7 @@ def documents():
 
 
 def anchors(text):
-    """The fragments that GitHub makes of a document's headings."""
+    """Returns the fragments that GitHub makes of a document's headings."""
     titles = re.findall(r"^#+ +(.*)$", FENCE.sub("", text), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", title.replace("`", "")).strip().lower().replace(" ", "-")
             for title in titles}
@@ -92,7 +92,7 @@ def bad_metrics(path, text, known):
 
 
 def complete_programs(text):
-    """Language and source of the fences that are whole programs."""
+    """Returns language and source of the fences that are whole programs."""
     return [(info.split()[0], source) for info, source in FENCE.findall(text)
             if info.split()[1:] == ["complete"]]
 
@@ -102,12 +102,12 @@ NAMED_TESTS = re.compile(r"`(tests/[\w/]+\.(?:cc|py))`: ((?:`\w+`(?:, )?)+)")
 
 
 def rows_of_rules(text):
-    """Rule and row of the table in protocol.md."""
+    """Returns rule and row of the table in protocol.md."""
     return re.findall(r"(?m)^\| ([LR]\d+) (.*)$", text)
 
 
 def bad_rules(text, scenarios, checkers):
-    """`checkers` is the source of the checkers."""
+    """Yields what is wrong with the rules of `text`; `checkers` is the source of the checkers."""
     rows = rows_of_rules(text)
     for rule in sorted(RULES - {rule for rule, _ in rows}):
         yield f"{rule} is not there"
@@ -142,7 +142,7 @@ INDEX_ROW = re.compile(r"(?m)^\| (\d+) \| \[([^\]]*)\]\(([^)]*)\) \|.*\| ([^|]*)
 
 
 def bad_decisions(index, files):
-    """`files` has each decision's name and text; `index` is README.md beside them."""
+    """Yields what is wrong with decisions: `files` has each decision's name and text, and `index` is README.md beside them."""
     rows = {name: (int(number), title, status) for number, title, name, status in INDEX_ROW.findall(index)}
     gone = {int(number) for number in re.findall(r"(?m)^\| (\d+) \| [^|[]+ \|$", index)}
     for name in sorted(rows.keys() - files.keys()):
@@ -175,7 +175,7 @@ CODE_SUFFIXES = (".c", ".cc", ".cmake", ".cu", ".h", ".hpp", ".proto", ".py", ".
 
 
 def bad_citations(path, text, numbers):
-    """Decisions that a document calls by another's number, or that code cites and that are not there."""
+    """Yields decisions that a document calls by another's number, or that code cites and that do not exist."""
     if path.endswith(".md"):
         cited = [(int(shown), int(file)) for shown, file in DECISION_LINK.findall(text)]
     else:
@@ -188,7 +188,7 @@ def bad_citations(path, text, numbers):
 
 
 def sources():
-    """Path and text of what is compiled or run."""
+    """Yields path and text of what is compiled or run."""
     for room in CODE_DIRS:
         for folder, _, names in os.walk(os.path.join(ROOT, room)):
             for name in sorted(names):
@@ -355,7 +355,7 @@ class Documents(unittest.TestCase):
             self.assertEqual(table.get(name, "").replace(",", ""), str(number), name)
 
     def test_versions_and_magic_numbers_are_those_of_the_code(self):
-        """A version is raised in one file, and read about in another."""
+        """A version is raised in one file, and described in another."""
         def constant(name, *path):
             return re.search(rf"\b{name}(?: =)? (\w+?)u?\b", read(*path)).group(1)
         protocol = read("docs", "protocol.md")
@@ -383,7 +383,7 @@ class Documents(unittest.TestCase):
 
 @needs_build
 class Programs(unittest.TestCase):
-    """The guides' programs, four ranks on two nodes each."""
+    """Tests the guides' programs, with four ranks on two nodes each."""
 
     def run_all(self, document, languages, at_least=4):
         programs = complete_programs(read("docs", document))

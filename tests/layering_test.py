@@ -37,13 +37,13 @@ BELOW_BENCH = ("daemon/base/", "daemon/core/", "daemon/reduce/", *PUBLIC_CLIENT)
 
 
 def rooms_of(folder, below, *rows):
-    """Rooms of one folder, from the bottom up: (name, names of those that it may include, what it holds)."""
+    """Returns rooms of one folder, from the bottom up: (name, names of those that it may include, what it holds)."""
     return tuple((f"{folder}{name}/", (*below, *(f"{folder}{lower}/" for lower in lowers.split())), holds)
                  for name, lowers, holds in rows)
 
 
-# (prefix, what its files may include beside each other, what it holds). A file belongs to the first room whose prefix its path
-# has. docs/rooms.md is this table for readers: `layering_test.py ROOT --write` writes it.
+# Each row has (prefix, what its files may include beside each other, what it holds). A file belongs to the first room whose
+# prefix its path has. docs/rooms.md is this table for readers: `layering_test.py ROOT --write` writes it.
 ROOMS = (
     ("daemon/base/os/", ("daemon/base/",), "The system's files, sockets, memory, CPUs and threads, behind Status."),
     ("daemon/base/", (), "What every program needs and no library has: status, check, clock, parsing."),
@@ -140,7 +140,7 @@ ROOMS = (
         ("run", "base cli machine values", "rueda-bench's jobs, timed; main().")),
 )
 
-# Includes of libraries that only some rooms may use: (prefixes of the include, who may, why).
+# Only some rooms may include these libraries: (prefixes of the include, who may, why).
 LIBRARIES = (
     (("grpc", "google/protobuf"), ("daemon/service/", "daemon/ctl/", "agent/"),
      "gRPC and protobuf live in service, ctl and agent"),
@@ -165,21 +165,22 @@ COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
 def room_of(path):
-    """The row of the room that `path` is in, or None."""
+    """Returns the row of the room that `path` is in, or None."""
     return next((room for room in ROOMS if is_in_room(path, room[0])), None)
 
 
 def is_in_room(path, room):
-    """main.cc is in the room daemon/, but not everything under daemon/ is; and likewise in the Python package."""
+    """Returns whether a path is in a room: main.cc is in the room daemon/, but not everything under daemon/ is; the Python
+    package is treated alike."""
     return os.path.dirname(path) + "/" == room if room in ("daemon/", PACKAGE) else path.startswith(room)
 
 
 def circles():
-    """Rooms that may include each other, by whatever way; [] if none may."""
+    """Returns rooms that may include each other, by whatever way; [] if there are none."""
     prefixes = [room[0] for room in ROOMS]
     below = {prefix: {other for other in prefixes if other not in (prefix, "daemon/", PACKAGE) and other.startswith(allowed)}
              for prefix, allowed, _ in ROOMS}
-    for middle in prefixes:  # as Warshall did
+    for middle in prefixes:  # by Warshall's algorithm
         for prefix in prefixes:
             if middle in below[prefix]:
                 below[prefix] |= below[middle]
@@ -187,7 +188,8 @@ def circles():
 
 
 def python_imports(path, text):
-    """What the module at `path`, a part of the package rueda, imports of it: client/python/rueda/_core/_errors/error_for."""
+    """Yields what the module at `path`, a part of the package rueda, imports of it, as in
+    client/python/rueda/_core/_errors/error_for."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ImportFrom):
             parents = path.split("/")[:-node.level] if node.level else PYTHON_ROOT.rstrip("/").split("/")
@@ -209,7 +211,7 @@ def python_violations(path, text):
 
 
 def violations(path, text):
-    """One sentence for each include of `text`, the file at `path`, that breaks a rule."""
+    """Returns one sentence for each include of `text`, the file at `path`, that breaks a rule."""
     room = room_of(path)
     if room is None:
         return [f"{path} is in no room; add it to ROOMS in tests/layering_test.py"]
@@ -248,7 +250,8 @@ def source_files(root):
 
 
 def integration_violations(files):
-    """`files`: {path: text} of tests/integration, whose tests import by name alone (run.py): what is in support or beside them."""
+    """Returns the violations in `files`, {path: text} of tests/integration, whose tests import by name alone (run.py): what is in
+    support or beside them."""
     folders = {}
     for path in files:
         folders.setdefault(os.path.basename(path)[:-3], []).append(os.path.dirname(path))
@@ -273,7 +276,7 @@ def named(prefixes):
 
 
 def rooms_page():
-    """docs/rooms.md."""
+    """Returns the text of docs/rooms.md."""
     lines = ["# The rooms of the tree", "",
              "Every folder with C++, or of the Python package, is a room: it holds one kind of thing, and its files may include (or",
              "import) each other and what stands beside it, and nothing else of this project. `tests/layering_test.py` has this table,",
@@ -398,7 +401,7 @@ class PlantedViolations(unittest.TestCase):
                 self.assertEqual(violations(path, text), [])
 
     def test_a_helper_in_another_room_is_found(self):
-        """torch_on_gpu once was in a room, and imported from another."""
+        """torch_on_gpu once was in a room, and was imported from another."""
         files = {f"{INTEGRATION}/support/harness.py": "import os\n", f"{INTEGRATION}/torch/on_gpu.py": "from harness import run\n",
                  f"{INTEGRATION}/torch/one.py": "import harness\nfrom on_gpu import CUDA\n"}
         self.assertEqual(integration_violations(files), [])

@@ -25,12 +25,12 @@ def number_of_commit():
 
 
 def own_labels(build):
-    """The labels of tests that only long.sh runs, or runs longer."""
+    """Returns the labels of tests that only long.sh runs, or runs longer."""
     return {"long"} | ({f"long{build}"} if build != "release" else {"longer"})
 
 
 def long_tests(build):
-    """Names of the build's tests that only the long tier runs, in order."""
+    """Returns the names of the build's tests that only the long tier runs, in order."""
     listed = subprocess.run(["ctest", "--show-only=json-v1"], cwd=os.path.join(ROOT, "build", build), check=True, text=True,
                             stdout=subprocess.PIPE)
     left_out = {"nosan", f"no{build}"} if build != "release" else set()

@@ -26,11 +26,11 @@ MAX_FOLDER_FILES = 30
 # Lists, one line for each thing: to cut them would help nobody.
 LONG_FUNCTIONS = {"agent/cli/options.cc:add_flags", "daemon/config.cc:define_work", "daemon/observe/metrics.cc:make_daemon_metrics",
                   "tests/sim/setup/setup.cc:lines"}
-# What is still to be taken apart. An entry that is not needed any more fails.
+# These classes are still to be taken apart. An entry that is not needed any more fails.
 SPREAD_CLASSES = {
     "client/src/session/Operation", "client/src/session/Session", "daemon/core/job/JobCore"}
 
-# Written in two pieces, so that this file passes its own rules.
+# The words are written in two pieces, so that this file passes its own rules.
 UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HAC" r"K)\b")
 MACHINE_PATHS = re.compile(r"/wo" r"rk/|/ro" r"ot/|/tmp" r"/b-|\.\./sha" r"red/")
 CONFLICT = re.compile(r"^(<{7}|>{7}) ", re.MULTILINE)
@@ -79,7 +79,7 @@ def check_code(path, text):
 
 
 def long_functions(path, text):
-    """(name, lines) of each function that is too long. C++: one that begins and ends at the left margin."""
+    """Yields (name, lines) of each function that is too long. A C++ function counts if it begins and ends at the left margin."""
     if path.endswith(".py"):
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -99,7 +99,7 @@ def long_functions(path, text):
                 yield name, number - began + 1
             name = None
         elif not has_body and line.endswith((";", "}")):
-            name = None  # a declaration, or a function of one line
+            name = None  # it was a declaration, or a function of one line
 
 
 def check_functions(path, text):
@@ -109,7 +109,7 @@ def check_functions(path, text):
 
 
 def spread_classes(files):
-    """{folder/Class: its sources} of those whose members stand in several. `files`: (path, text)."""
+    """Returns {folder/Class: its sources} of classes whose members stand in several sources. `files` has (path, text)."""
     member = re.compile(r"^[A-Za-z_][^\n;{}#]*?\b([A-Z][A-Za-z]+)::~?[a-z_A-Z]+\(", re.MULTILINE)
     sources = collections.defaultdict(set)
     for path, text in files:
@@ -120,13 +120,13 @@ def spread_classes(files):
 
 
 def crowded_folders(paths):
-    """{folder: files of code in it} of those with too many."""
+    """Returns {folder: files of code in it} of folders with too many."""
     counts = collections.Counter(os.path.dirname(path) for path in paths if path.endswith(CODE_SUFFIXES))
     return {folder: count for folder, count in counts.items() if count > MAX_FOLDER_FILES}
 
 
 def check_header_comment(path, text, read):
-    """Headers, and sources of the daemon without a header of their own, say what they are for."""
+    """Checks that headers, and sources of the daemon without a header of their own, say what they are for."""
     if path.endswith(HEADER_SUFFIXES) and not has_header_comment(text):
         yield f"{path}: a header starts with a comment that says what it is for"
     if path.startswith("daemon/") and path.endswith(".cc"):
@@ -141,7 +141,7 @@ def check_scripts(path, text, is_executable):
     # A file without #! is sourced, and must not change the settings of the shell that sources it.
     if is_shell(path, text) and text.startswith("#!") and not STRICT_SHELL.search(text):
         yield f"{path}: a shell script sets -euo pipefail (bash) or -eu (sh)"
-    if is_shell(path, text) and not text.startswith("#!/bin/sh"):  # which has no pipefail
+    if is_shell(path, text) and not text.startswith("#!/bin/sh"):  # sh has no pipefail
         for number, line in enumerate(text.split("\n"), 1):
             match = EARLY_END.search(line)
             if match:
@@ -161,7 +161,7 @@ def check_links(path, text, exists):
 
 
 def untidy(path, text, is_executable=False, read=lambda path: None, exists=lambda path: True):
-    """One sentence for each rule that `text`, the file at `path`, breaks."""
+    """Returns one sentence for each rule that `text`, the file at `path`, breaks."""
     return [*check_words(path, text), *check_blanks(path, text), *check_code(path, text), *check_functions(path, text),
             *check_header_comment(path, text, read), *check_scripts(path, text, is_executable),
             *check_links(path, text, exists)]

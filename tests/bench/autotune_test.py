@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""bench/autotune.py, without running a job. Argument: its folder."""
+"""Tests bench/autotune.py, without running a job. Argument: its folder."""
 
 import sys
 import tempfile

@@ -1,7 +1,6 @@
 #!/usr/bin/python3
-"""bench/compare.py and bench/growth.py from end to end, with the peers that are installed. The numbers mean
-nothing; that all sides are measured and checked does. Arguments: the folder of compare.py, and that of the programs.
-"""
+"""Tests bench/compare.py and bench/growth.py from end to end, with the peers that are installed. The numbers mean nothing; that
+all sides are measured and checked does. Arguments: the folder of compare.py, and that of the programs."""
 
 import json
 import os
@@ -33,7 +32,7 @@ class EndToEnd(unittest.TestCase):
                 if name != "floor":
                     self.assertGreater(side["time_us"]["median"], 0, name)
         self.assertTrue(found["cpu_includes_daemons"])
-        # What was left out for want of a package says so.
+        # A side that was left out for want of a package says so.
         for why in found["left_out"].values():
             self.assertRegex(why, "installed|built without|shared memory|no measure below")
 
@@ -55,7 +54,7 @@ class EndToEnd(unittest.TestCase):
                                  "--rate", "1gbit", "--congestion", "reno")
         self.assert_compared(found, [4096, 1 << 20])
         self.assertEqual(found["setup"]["congestion"], "reno")
-        # 2(n-1)/n of 1 MiB at 125 MB/s; the first bytes pass at once, up to the burst.
+        # The bytes are 2(n-1)/n of 1 MiB, at 125 MB/s; the first of them pass at once, up to the burst.
         times = {name: side["time_us"]["median"] for name, side in found["rows"][1]["sides"].items()}
         self.assertGreater(times["Rueda"], 2000)
         self.assertLess(found["limits"]["tcp_one_way_GBps"], 0.14)

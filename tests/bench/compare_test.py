@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""bench/compare.py and growth.py: what needs neither a daemon nor a peer. Argument: the folder of compare.py."""
+"""Tests what needs neither a daemon nor a peer of bench/compare.py and growth.py. Argument: the folder of compare.py."""
 
 import argparse
 import contextlib

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""bench/jitter.py. Arguments: its folder, and the build folder."""
+"""Tests bench/jitter.py. Arguments: its folder, and the build folder."""
 
 import contextlib
 import io

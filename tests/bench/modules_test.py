@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""bench/modules.py. Arguments: the folder of modules.py, and the build folder. Without "long" in RUEDA_MODULES_TEST no job
+"""Tests bench/modules.py. Arguments: the folder of modules.py, and the build folder. Without "long" in RUEDA_MODULES_TEST no job
 is run."""
 
 import os

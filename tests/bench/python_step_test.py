@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""bench/python_step.py, without running a job. Argument: its folder."""
+"""Tests bench/python_step.py, without running a job. Argument: its folder."""
 
 import sys
 import unittest

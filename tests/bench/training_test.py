@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""bench/train.py. Arguments: its folder, and the build folder. Without "long" in RUEDA_TRAINING_TEST no job is run."""
+"""Tests bench/train.py. Arguments: its folder, and the build folder. Without "long" in RUEDA_TRAINING_TEST no job is run."""
 
 import argparse
 import contextlib

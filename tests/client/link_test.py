@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""librueda lives inside other people's processes: it may need nothing but libc and libstdc++, and
-shows no symbol but its own. It loads nothing but a GPU's driver, and starts no thread but for streams
-that wait (docs/decisions/0052-tensors-in-device-memory.md). Usage: link_test.py LIBRUEDA"""
+"""Tests that librueda, which lives inside other people's processes, needs nothing but libc and libstdc++, and shows no symbol but
+its own. It loads nothing but a GPU's driver, and starts no thread but for streams that wait
+(docs/decisions/0052-tensors-in-device-memory.md). Usage: link_test.py LIBRUEDA"""
 
 import re
 import subprocess
@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 ALLOWED = re.compile(r"^(libstdc\+\+|libgcc_s|libm|libc|ld-linux[-\w]*)\.so\.\d+$")
-# What only one file each may do.
+# These calls are allowed in only one file each.
 SOURCES = Path(__file__).resolve().parents[2] / "client" / "src"
 ONLY_IN = {r"\bdlopen\(": "device/cuda_driver.cc", r"\bstd::j?thread\(": "session/session_device.cc",
            r"\bstd::async\b|\bpthread_create\b": None}
-# What every C++ library has whether it wants it or not: inline tables of standard types.
+# Every C++ library has these, whether it wants them or not: inline tables of standard types.
 STANDARD = re.compile(r"^_Z(TV|TI|TS|N)?(N?St|NKSt|St)")
 
 
@@ -31,7 +31,7 @@ def main() -> int:
     errors += [f"needs {name}" for name in needed if not ALLOWED.match(name)]
     if "[librueda.so.0]" not in dynamic:
         errors.append("its SONAME is not librueda.so.0")
-    # ldd sees what the needed ones need in turn.
+    # ldd also lists what the needed libraries need in turn.
     for line in output("ldd", library).splitlines():
         name = line.split()[0].rsplit("/", 1)[-1]
         if not ALLOWED.match(name) and not name.startswith("linux-vdso"):

@@ -1,9 +1,8 @@
 #!/usr/bin/python3
-"""rueda-gpu-bench and rueda-gpu-job-bench with a fake GPU, and their script: what they print, and what they say when there is
-none.
+"""Tests rueda-gpu-bench and rueda-gpu-job-bench with a fake GPU, and their script: what they print, and what they say when there
+is no GPU.
 
-Run as: bench_test.py BUILD_DIR.
-"""
+Run as: bench_test.py BUILD_DIR."""
 
 import json
 import os
@@ -18,7 +17,7 @@ SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "b
 FAKE_CUDA = os.path.join(BUILD_DIR, "lib", "librueda_fake_cuda.so")
 FAKE = os.path.join(BUILD_DIR, "lib", "librueda_gpu_test_fake.so")
 
-# Of the test of memory that grows; in tests/long.sh more.
+# The steps of the test of memory that grows; tests/long.sh makes more.
 STEPS = os.environ.get("RUEDA_GROWTH_STEPS", "200")
 
 os.environ["RUEDA_FAKE_GPU_BYTES"] = str(64 << 20)
@@ -78,7 +77,7 @@ class Bench(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("there is no GPU plugin", done.stderr)
 
-    # With a GPU all of it would be measured.
+    # With a GPU the script would measure everything.
     @unittest.skipIf(os.path.exists("/proc/driver/nvidia/version"), "there is a driver")
     def test_exits_with_77_where_there_is_no_gpu(self):
         done = run()
@@ -87,7 +86,7 @@ class Bench(unittest.TestCase):
 
 
 class JobBench(unittest.TestCase):
-    """Ranks that share a fake GPU, and their daemons."""
+    """Tests ranks that share a fake GPU, and their daemons."""
 
     def run_job(self, ranks, nodes, *words, has_driver=True):
         with tempfile.TemporaryDirectory(prefix="rueda-gpu-job-bench.") as folder:
@@ -128,7 +127,7 @@ class JobBench(unittest.TestCase):
                 self.assertEqual(rows[0][5], ", ".join("yes" if is_so else "no" for is_so in judged))
 
     def test_growth(self):
-        # A sanitizer keeps what was freed.
+        # A sanitizer keeps memory that was freed.
         codes = (0, 1) if os.environ.get("RUEDA_TEST_SANITIZED") == "1" else (0,)
         row, = self.rows_of(self.run_job(2, 2, "growth", "--steps", STEPS), codes)
         self.assertEqual(row[0], STEPS)
@@ -141,7 +140,7 @@ class JobBench(unittest.TestCase):
 
 
 class Script(unittest.TestCase):
-    """bench/gpu/run.sh, with programs that stand for rueda-gpu-bench, ruedarun and nvidia-smi."""
+    """Tests bench/gpu/run.sh, with programs that stand for rueda-gpu-bench, ruedarun and nvidia-smi."""
 
     def run_script(self, program, device="NVIDIA Fake, 580.1", launcher='echo "job $*"'):
         with tempfile.TemporaryDirectory(prefix="rueda-gpu-bench.") as folder:

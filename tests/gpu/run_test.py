@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""tests/gpu/run.sh, with scripts that stand for the programs: on a machine with one GPU it goes through to its end, and what
-fails is named there."""
+"""Tests tests/gpu/run.sh, with scripts that stand for the programs: on a machine with one GPU it goes through to its end, and
+names there what has failed."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "run.sh")
 ALWAYS = """[==========] Running 3 tests from 2 test suites.
 [       OK ] Rigs/GpuReduce.AnyBitsAsTheCpusKernels/cuda (12 ms)
 """
-# As GoogleTest says it.
+# The text has GoogleTest's form.
 ONE_GPU = ALWAYS + """tests/gpu/peer_conformance_test.cc:60: Skipped
 there is no second GPU
 [  SKIPPED ] Rigs/GpuPeer.AJoinIsReachedAsAWhole/cuda (0 ms)
@@ -21,7 +21,7 @@ there is no second GPU
 [  SKIPPED ] Rigs/GpuPeer.AJoinIsReachedAsAWhole/cuda
 [  SKIPPED ] Rigs/GpuCommunicator.BroadcastsFromAnyMember/cuda
 """
-# As long as the suite's.
+# The text is as long as the suite's.
 NO_GPU = ALWAYS + "[  SKIPPED ] Rigs/GpuReduce.WireTypesAsTheCpusKernels/cuda (0 ms)\n" * 200 + """tests/gpu/rig.cc:80: Skipped
 there is no CUDA driver
 [  SKIPPED ] Rigs/GpuMemory.TheLimitIsKept/cuda (0 ms)

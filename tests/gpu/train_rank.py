@@ -38,7 +38,7 @@ def sgd(model):
 
 
 def train_alone(model, device, steps, ranks):
-    """By rank, the losses."""
+    """Returns the losses by rank."""
     optimizer, found = sgd(model), [[] for _ in range(ranks)]
     for batches in zip(*(batches_of(rank, steps, device) for rank in range(ranks))):
         optimizer.zero_grad()
@@ -51,14 +51,14 @@ def train_alone(model, device, steps, ranks):
 
 
 def train(model, optimizer, device, steps, rank):
-    """Losses, and the median of a step's ms but for the first ones."""
+    """Returns losses, and the median of a step's ms except for the first steps."""
     losses, ends = [], []
     for batch in batches_of(rank, steps, device):
         optimizer.zero_grad()
         loss = loss_of(model, batch)
         loss.backward()
         optimizer.step()
-        losses.append(loss.item())  # behind all that the stream has
+        losses.append(loss.item())  # waits for everything in the stream
         ends.append(time.monotonic())
     return losses, 1e3 * statistics.median(after - before for before, after in zip(ends[1:], ends[2:]))
 
@@ -79,7 +79,7 @@ def main():
 
         import rueda.distributed  # noqa: F401
         dist.init_process_group("rueda")
-        # Statistics of batches are each rank's own, as when they are computed one after the other.
+        # Each rank has statistics of batches of its own, as when the ranks' batches are computed one after the other.
         wrapped = torch.nn.parallel.DistributedDataParallel(model, broadcast_buffers=False, gradient_as_bucket_view=True)
         losses, step_ms = train(wrapped, sgd(model), device, steps, hvd.rank())
         dist.destroy_process_group()

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""ResNet-50 of torchvision's, trained by two processes that share a GPU, learns what one process learns: with DDP on the
-backend "rueda", and with rueda.torch's DistributedOptimizer; what a step takes longer than where each trains by itself is
-communication that nothing hides, and is told. Leaves a timeline of each in $RUEDA_TEST_TIMELINES, if that is set.
-Arguments: BUILD_DIR SOURCE_DIR.
+"""Tests that ResNet-50 of torchvision's, trained by two processes that share a GPU, learns what one process learns: with DDP on
+the backend "rueda", and with rueda.torch's DistributedOptimizer. What a step takes longer than where each trains by itself is
+communication that nothing hides, and is printed. Leaves a timeline of each in $RUEDA_TEST_TIMELINES, if that is set. Arguments:
+BUILD_DIR SOURCE_DIR.
 
 Without RUEDA_TEST_GPU=cuda it is ResNet-18 on the CPU, which tests this test."""
 
@@ -21,7 +21,7 @@ from device_harness import IS_REAL, PYTHON, DeviceIntegrationTest  # noqa: E402
 RANK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "train_rank.py")
 MODEL, DEVICE, STEPS = ("resnet50", "cuda", 20) if IS_REAL else ("resnet18", "cpu", 6)
 RANKS = 2
-# Sums of gradients are rounded in another order, and training makes more of it with each step.
+# Sums of gradients are rounded in another order, and training amplifies that with each step.
 TOLERANCE = 2e-2
 HAS_TORCHVISION = subprocess.run([PYTHON, "-c", "import torchvision"], capture_output=True, check=False).returncode == 0
 
@@ -30,7 +30,7 @@ HAS_TORCHVISION = subprocess.run([PYTHON, "-c", "import torchvision"], capture_o
 class TrainingTest(DeviceIntegrationTest):
 
     def train(self, side, nodes):
-        """What each rank says."""
+        """Returns what each rank says."""
         folder = os.environ.get("RUEDA_TEST_TIMELINES", self.folder)
         timeline = os.path.join(folder, f"{side}-{len(nodes)}.json")
         extra = [] if side == "apart" else ["--timeline", timeline]

@@ -35,7 +35,7 @@ except ImportError:
 from torch.testing._internal.common_distributed import DistTestCases  # noqa: E402
 from torch.testing._internal.common_utils import run_tests  # noqa: E402
 
-# Decorators read it while the tests are imported.
+# Decorators read this while the tests are imported.
 for feature in ("ddp", "subgroup"):
     DistTestCases.backend_feature[feature].add("rueda")
 
@@ -43,7 +43,7 @@ BACKEND = os.environ["BACKEND"]
 
 
 def give_rueda(module, name):
-    """Whoever asks the function for $BACKEND gets Rueda."""
+    """Makes whoever asks the function for $BACKEND get Rueda."""
     theirs = getattr(module, name)
 
     def ours(*arguments, **named):
@@ -67,14 +67,14 @@ from torch.testing._internal.distributed.distributed_test import TestDistBackend
 distributed_test.PROFILING_SUPPORTED_BACKENDS = distributed_test.SEND_RECV_PROFILING_SUPPORTED_BACKENDS = []
 
 
-# Debian's PyTorch 1.13 cannot import it under Python 3.11, and the tests switch it on.
+# Debian's PyTorch 1.13 cannot import this under Python 3.11, and the tests switch it on.
 try:
     from torch.nn.parallel import _replicated_tensor_ddp_utils
     _replicated_tensor_ddp_utils._set_ddp_with_replicated_tensor = lambda value: None
 except ImportError:
     pass
 
-# By what they are asked for as.
+# These tests are left out, by the backend that they ask for.
 LEFT_OUT = {
     "test_ddp_logging_data_cpu": ("gloo", "compares a name with the one that DDP has from the group itself"),
     "test_get_backend": ("gloo", "asks for the name of a group that the rank is not in; that question is answered here"),
@@ -84,7 +84,7 @@ LEFT_OUT = {
 class DistributedTest(TestDistBackend, Tests._DistTestBase):
     def setUp(self):
         super().setUp()
-        self._start_processes(multiprocessing.get_context("fork").Process)  # spawned ones import all anew
+        self._start_processes(multiprocessing.get_context("fork").Process)  # spawned processes import everything anew
 
 
 for test, (asked_for_as, reason) in LEFT_OUT.items():

@@ -1,8 +1,7 @@
 #!/usr/bin/python3
-"""The whole sweep: it ends in time, repeats bit for bit, and its tables are those of docs/scale.md.
+"""Tests the whole sweep: it ends in time, repeats bit for bit, and its tables are those of docs/scale.md.
 
-Run as: sweep_long_test.py SOURCE_DIR BIN_DIR.
-"""
+Run as: sweep_long_test.py SOURCE_DIR BIN_DIR."""
 
 import os
 import subprocess

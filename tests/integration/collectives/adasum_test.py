@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Adasum, live, through NumPy: against the formula, the same bits on all ranks, however the job is run."""
+"""Tests Adasum, live, through NumPy: against the formula, with the same bits on all ranks, however the job is run."""
 
 import os
 
@@ -12,7 +12,7 @@ RANK = os.path.join(harness.RANKS, "adasum_rank.py")
 class AdasumTest(IntegrationTest):
 
     def run_job(self, ranks, *flags):
-        """What every rank found, the same on all."""
+        """Returns what every rank found, which is the same on all."""
         job = self.start_job(self.daemons[:len(ranks)], ranks, [PYTHON, RANK, ",".join(map(str, ranks))], extra=flags)
         self.assertEqual(job.exit_codes(), [0] * len(ranks), job.output())
         said = {line for number in range(sum(ranks)) for line in job.lines_of(number) if line.startswith("ok ")}
@@ -33,7 +33,7 @@ class AdasumTest(IntegrationTest):
                 self.run_job([2, 1], "--coordination", mode)
 
     def test_by_device(self):
-        """Each rank is a member of the ring by itself; ranks of a node meet first all the same."""
+        """Each rank is a member of the ring by itself; the ranks of a node still meet first."""
         self.start_daemons("alpha", "beta")
         for ranks in ([3], [3, 1]):
             with self.subTest(ranks=ranks):

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""All collectives, live: random ones, compared element by element, on one node and on several with unequal numbers of
-ranks; the same bits on a second run; what ranks disagree on."""
+"""Tests all collectives, live: random ones, compared element by element, on one node and on several with unequal numbers of
+ranks; the same bits on a second run; and disagreements of ranks."""
 
 import os
 import unittest
@@ -41,7 +41,7 @@ class CollectivesTest(IntegrationTest):
         self.assertTrue(all(lines == told[0] for lines in told), told)
 
     def test_by_device(self):
-        """Each rank is a member of the ring by itself, and all that a node does for its ranks goes round, too."""
+        """Each rank is a member of the ring by itself, and everything that a node does for its ranks goes round the ring, too."""
         self.start_daemons("alpha", "beta", "gamma", "delta")
         for seed, ranks in enumerate(NODES):
             first = self.said(ranks, seed, "--reducer", "device")

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""RUEDA_CHECK_FINITE=1: one rank plants NaN in one step, and the standard error of all ranks names it."""
+"""Tests RUEDA_CHECK_FINITE=1: one rank plants NaN in one step, and the standard error of all ranks names it."""
 
 import os
 import re
@@ -23,7 +23,7 @@ class FiniteTest(IntegrationTest):
         return run.output()
 
     def reports(self, output):
-        """By rank, what it has said on its standard error."""
+        """Returns, by rank, what it has said on its standard error."""
         return [re.findall(rf"^\[{rank}\] rueda: rank {rank}: not finite: (.*?);", output, re.MULTILINE)
                 for rank in range(RANKS)]
 
@@ -42,7 +42,7 @@ class FiniteTest(IntegrationTest):
 class NumpyTest(FiniteTest):
 
     def test_all_ranks_of_two_nodes_name_the_same_one(self):
-        for floats in (100, 50_000, 1_000_000):  # an exchange, and the ring
+        for floats in (100, 50_000, 1_000_000):  # tests an exchange, and the ring
             with self.subTest(floats=floats):
                 output = self.assert_found(2, "numpy", 6, floats, then=["wait"])
                 first = f"tensor='w1', rank=2, step=5, element={floats // 2}, value=nan, process_set_id=0"
@@ -55,7 +55,7 @@ class NumpyTest(FiniteTest):
                 self.assert_found(nodes, "arena", 6, 50_000, what="-infinity", value="-inf")
 
     def test_one_node(self):
-        for floats in (100, 1_000_000):  # on the control loop, and on the data loop
+        for floats in (100, 1_000_000):  # tests the control loop, and the data loop
             with self.subTest(floats=floats):
                 self.assert_found(1, "numpy", 6, floats)
 

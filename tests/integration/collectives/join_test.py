@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Join, live, on two nodes with two ranks each: uneven inputs in every mode, what is refused meanwhile, and locks
-after it."""
+"""Tests join, live, on two nodes with two ranks each: uneven inputs in every mode, what is refused meanwhile, and locks after it.
+"""
 
 import os
 import signal
@@ -10,7 +10,7 @@ import harness
 from harness import IntegrationTest, SANITIZED, by_rank, rank, wait_until
 
 MODES = ("negotiate", "cached", "global-sleep", "nonblocking", "locked")
-# By rank: one node done long before the other, one rank of each, all at once, nothing at all.
+# The steps by rank: one node is done long before the other, one rank of each is, all are at once, and there is nothing at all.
 UNEVEN = ("2,3,9,8", "20,6,7,21", "4,4,4,4", "0,0,0,5", "0,12,0,12")
 
 
@@ -26,8 +26,8 @@ class JoinTest(IntegrationTest):
         return codes, job
 
     def test_uneven_inputs_in_every_mode(self):
-        """Sums decode into who contributed; averages divide by all ranks. Several joins in one job, and whole steps
-        between them."""
+        """Sums decode into who contributed; averages divide by all ranks. One job has several joins, and whole steps between
+        them."""
         floats = 1000 if SANITIZED else 100_000
         actions = [action for steps in UNEVEN for action in (f"uneven:{steps}:{floats}", "steps:5:100")]
         for mode in MODES:
@@ -39,7 +39,7 @@ class JoinTest(IntegrationTest):
                 said = {line for number in range(4) for line in job.lines_of(number) if f" {action} " in line}
                 self.assertEqual(len(said), 1, f"{mode}: {said}")
                 last = int(said.pop().rsplit(" ", 1)[1])
-                if len(set(counts)) > 1:  # who does most steps comes last
+                if len(set(counts)) > 1:  # the rank with most steps comes last
                     self.assertEqual(counts[last], max(counts), f"{mode}, {action}: rank {last}")
         for daemon in self.daemons:
             self.assertEqual(daemon.metric("rueda_job_failures_total"), 0)
@@ -61,7 +61,7 @@ class JoinTest(IntegrationTest):
                    "broadcast:c:0:10", "add_set:0,1"]
         going_on = ["reduce:s:float32:sum:4", "barrier:together"]
         others = rank("init", *refused, *going_on, "join", "steps:3:100", "shutdown")
-        # Once all have joined nobody has: rank 3 is to be refused before that.
+        # Once all have joined, no rank counts as joined; rank 3 is to be refused before that.
         joins_last = rank("init", *refused, *going_on, "pause", "join", "steps:3:100", "shutdown")
         joins = rank("init", "join_async", "reduce:late:float32:sum:4", "join", "pause", "steps:3:100", "shutdown")
         job = self.start_job(self.daemons, [2, 2], by_rank({0: joins_last, 3: joins}, others))

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Ranks that disagree on a tensor, in each of its fields: the error names the tensor, both ranks and both values,
-on every rank, between nodes and within one, before and while the schedule is locked; and the job goes on."""
+"""Tests ranks that disagree on a tensor, in each of its fields: the error names the tensor, both ranks and both values, on every
+rank, between nodes and within one, before and while the schedule is locked; and the job goes on."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ import signal
 import harness
 from harness import IntegrationTest, by_rank, rank, wait_until
 
-# (field, what most ranks submit, what one submits, how the two values are written).
+# Each case has (field, what most ranks submit, what one submits, how the two values are written).
 CASES = (
     ("shape", "reduce:steps:float32:sum:1000", "reduce:steps:float32:sum:999", r"\[1000\]", r"\[999\]"),
     ("dtype", "reduce:steps:float32:sum:1000", "reduce:steps:int32:sum:1000", "float32", "int32"),
@@ -20,7 +20,7 @@ CASES = (
     ("collective", "reduce:steps:float32:sum:1000", "broadcast:steps:0:1000", "allreduce", "broadcast"),
     ("root rank", "broadcast:buffer:0:1000", "broadcast:buffer:1:1000", "0", "1"),
 )
-BETWEEN = "steps:40:1000"  # a step is this one tensor: locked after the third
+BETWEEN = "steps:40:1000"  # a step is this one tensor, and is locked after the third
 
 
 class MismatchTest(IntegrationTest):

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""What an operator sees of daemons at work: metrics, health, and ruedactl."""
+"""Tests what an operator sees of daemons at work: metrics, health, and ruedactl."""
 
 import json
 import os
@@ -21,7 +21,7 @@ class OperatorTest(IntegrationTest):
         self.start_daemons("alpha", "beta")
         self.job = self.start_job(self.daemons, [2, 1],
                                   rank("init", "steps:20:50000", "pause", "steps:3:1000", "shutdown"),
-                                  # Measuring the network would count as traffic.
+                                  # Measuring the network would count as traffic, so the algorithm is fixed.
                                   extra=["--algorithm", "ring"])
         for number in range(3):
             self.job.wait_for(number, "^pausing")
@@ -60,7 +60,7 @@ class OperatorTest(IntegrationTest):
             self.assertGreater(daemon.metric("rueda_staging_bytes"), 0)
             self.assertEqual(daemon.metric("rueda_queue_depth"), 0)
             self.assertEqual(daemon.metric("rueda_ring_seconds_count"), daemon.metric("rueda_operations_total"))
-            # Two nodes: 2 (n - 1) / n = 1 byte of payload on the wire for each that is reduced, and headers.
+            # On two nodes, each byte that is reduced has 2 (n - 1) / n = 1 byte of payload on the wire, and there are headers.
             sent = daemon.metric("rueda_network_sent_bytes_total")
             self.assertGreaterEqual(sent, 20 * 50000 * 4)
             self.assertLess(sent, 1.1 * 20 * 50000 * 4)
@@ -85,7 +85,7 @@ class OperatorTest(IntegrationTest):
         table = self.ruedactl("status")
         for text in ("alpha", str(alpha.pid), alpha.addresses["control"], "ready"):
             self.assertIn(text, table)
-        # Also over the network, as an operator elsewhere would.
+        # The command also works over the network, as an operator elsewhere would use it.
         run = self.start([harness.program("ruedactl"), "--address", alpha.addresses["control"], "--json", "status"])
         self.assertEqual(run.exit_code(), 0, run.output())
         self.assertEqual(json.loads(run.output())["node_id"], "alpha")
@@ -115,19 +115,19 @@ class OperatorTest(IntegrationTest):
 
 
 def frame(kind, flags, stream, payload=b""):
-    """One frame of HTTP/2 (RFC 9113, section 4.1)."""
+    """Returns one frame of HTTP/2 (RFC 9113, section 4.1)."""
     return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
 
 
 def literal(name, value):
-    """A header without compression (RFC 7541, section 6.2.2)."""
+    """Returns a header without compression (RFC 7541, section 6.2.2)."""
     return b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
 
 
 class GrpcTest(IntegrationTest):
 
     def call(self, port, path, message):
-        """What comes back on a unary call, as the bytes of all DATA frames."""
+        """Returns what comes back on a unary call, as the bytes of all DATA frames."""
         headers = b"".join(literal(*pair) for pair in ((b":method", b"POST"), (b":scheme", b"http"), (b":path", path),
                                                        (b":authority", b"x"), (b"te", b"trailers"),
                                                        (b"content-type", b"application/grpc")))
@@ -151,9 +151,9 @@ class GrpcTest(IntegrationTest):
     def test_health_and_reflection(self):
         [daemon] = self.start_daemons("alpha")
         port = daemon.port("control")
-        # HealthCheckResponse{status: SERVING}
+        # The answer is HealthCheckResponse{status: SERVING}.
         self.assertEqual(self.call(port, b"/grpc.health.v1.Health/Check", b"")[5:], b"\x08\x01")
-        # ServerReflectionRequest{list_services: "*"}
+        # The request is ServerReflectionRequest{list_services: "*"}.
         services = self.call(port, b"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", b"\x3a\x01*")
         for service in (b"rueda.v1.Control", b"rueda.v1.Admin", b"grpc.health.v1.Health"):
             self.assertIn(service, services)

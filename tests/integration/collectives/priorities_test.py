@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Which of several large tensors under way is done first: the one submitted last, as the next forward pass needs it
-first; or what the client says."""
+"""Tests which of several large tensors under way is done first: the one submitted last, as the next forward pass needs it first;
+or what the client says."""
 
 import re
 
@@ -14,8 +14,8 @@ FLOATS = 4 << 20  # 16 MiB
 class PrioritiesTest(IntegrationTest):
 
     def orders(self, priorities):
-        """In which order the tensors a, b, c and d, submitted in this order, were done in each round: lists of
-        those that were seen done at one look."""
+        """Returns in which order the tensors a, b, c and d, submitted in this order, were done in each round: lists of those that
+        were seen done at one look."""
         job = self.start_job(self.daemons, [1, 1],
                              rank("init", f"race:{FLOATS}:{priorities}:{ROUNDS}", "shutdown"),
                              ["--fusion-threshold", "0"])

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Process sets, live, on two nodes with two ranks each: overlapping sets at once, what goes wrong with them, and
-how an operator sees them."""
+"""Tests process sets, live, on two nodes with two ranks each: overlapping sets at once, what goes wrong with them, and how an
+operator sees them."""
 
 import json
 import os
@@ -22,7 +22,7 @@ class ProcessSetsTest(IntegrationTest):
         return codes, job.output()
 
     def test_overlapping_sets_at_once(self):
-        """Sums decode into who contributed; sets of both nodes, of one, and of the second node alone."""
+        """Sums decode into who contributed. There are sets of both nodes, of one, and of the second node alone."""
         codes, output = self.run_job("sets:60", "steps:3:1000", "sets:5")
         self.assertEqual(codes, [0, 0], output)
         self.assertEqual(output.count("ok sets:60"), 4, output)
@@ -76,7 +76,7 @@ class ProcessSetsTest(IntegrationTest):
         self.assertEqual(job.exit_codes(), [0, 0], job.output())
 
     def test_an_operator_sees_the_plan_of_a_set(self):
-        """Only the set has one: it is locked on its own."""
+        """Only the set has a plan, because it is locked on its own."""
         work = ["reduce_in:1:x"] * 10
         ends = ["pause", "remove_set:1", "shutdown"]
         job = self.start_job(self.daemons, [2, 2], by_rank(

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""A step of a thousand small tensors from the same memory, again and again, with other values each time: by
-then nothing is looked up by name nor checked anew, and every sum is still that of its own step."""
+"""Tests a step of a thousand small tensors from the same memory, again and again, with other values each time: by then nothing is
+looked up by name nor checked anew, and every sum is still that of its own step."""
 
 import harness
 from schedules import Schedule, ScheduleTest
@@ -18,7 +18,7 @@ class SmallTensorsTest(ScheduleTest):
         before = self.order_messages()
         schedule.wait_for_tensors(STEPS * (TENSORS + 1))
         self.assertEqual(self.order_messages() - before, 0, schedule.describe_daemons())
-        # Once left, the step is found again.
+        # Once left, the schedule is found again.
         schedule.deviate("shape", 7)
         schedule.wait_for_deviations()
         schedule.wait_for_tensors(5 * (TENSORS + 1))

@@ -1,4 +1,4 @@
-"""Scenarios of device_rank.py: tensors that lie across several allocations."""
+"""Holds scenarios of device_rank.py: tensors that lie across several allocations."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +12,7 @@ from device_tools import COUNT, Buffer, expect, nearly_same, same_bits, say, siz
 
 
 class Segment:
-    """Allocations that lie one behind another in addresses that are reserved, as in PyTorch's expandable segments."""
+    """Holds allocations that lie one behind another in addresses that are reserved, as in PyTorch's expandable segments."""
 
     def __init__(self, gpu, pieces, mapped):
         self.gpu, self.piece = gpu, gpu.granularity()
@@ -30,14 +30,14 @@ class Segment:
         self.gpu.unmap(self.at(number), self.piece)
 
     def across(self, first, count, dtype="float32"):
-        """Address and elements of a tensor in so many allocations, from near the end of the first to shortly behind
-        the beginning of the last."""
+        """Returns address and elements of a tensor in so many allocations, from near the end of the first to shortly behind the
+        beginning of the last."""
         size = np.dtype(dtype).itemsize
         return self.at(first + 1) - 10 * size, ((count - 2) * self.piece) // size + 10 + 20
 
 
 def across(gpu):
-    """Tensors that lie in 2 and in 4 allocations."""
+    """Reduces tensors that lie in 2 and in 4 allocations."""
     segment, other = Segment(gpu, 5, 5), Segment(gpu, 5, 5)
     for step in range(3):
         for pieces in (2, 4):
@@ -65,7 +65,7 @@ def across(gpu):
 
 
 def across_large(gpu):
-    """So many allocations that each of several GPUs takes a part of them."""
+    """Uses so many allocations that each of several GPUs takes a part of them."""
     pieces = -(-(5 << 20) // (4 * gpu.granularity())) + 2
     segment, plain = Segment(gpu, pieces, pieces), None
     at, count = segment.across(0, pieces)
@@ -93,7 +93,7 @@ def across_known(gpu):
             gpu.write(at, np.full(count, step, np.float32))
             tensors.append(tensor(f"known.{number}", at, at, [count], "float32"))
         wait(grouped_async("known", tensors, AVERAGE))
-    at, count = runs[2]  # another run, of allocations that are known
+    at, count = runs[2]  # is another run, of allocations that are known
     wait(allreduce_async("shorter", at, at, [count], "float32"))
     known = stats()
     expect((known.cache_misses - before.cache_misses, known.allocations - before.allocations) == (3, 4),
@@ -103,7 +103,7 @@ def across_known(gpu):
 
 
 def across_again(gpu):
-    """An allocation amid a tensor that is freed, and another comes at its addresses."""
+    """Frees an allocation amid a tensor, and makes another one at its addresses."""
     segment = Segment(gpu, 4, 4)
     at, count = segment.across(0, 4)
     before = stats()
@@ -125,7 +125,7 @@ def across_again(gpu):
 
 
 def across_streams(gpu):
-    """In the order of a stream, as a training step has them."""
+    """Reduces tensors in the order of a stream, as a training step has them."""
     segment, stream = Segment(gpu, 4, 4), gpu.stream()
     at, count = segment.across(0, 4)
     given, got = Pinned(gpu, count, np.float32), Pinned(gpu, count, np.float32)
@@ -143,7 +143,7 @@ def across_streams(gpu):
 
 
 def across_many(gpu):
-    """More runs of allocations than the daemon is told of at a time."""
+    """Uses more runs of allocations than the daemon is told of at a time."""
     pieces = 1100
     segment = Segment(gpu, pieces, pieces)
     handles = []
@@ -162,7 +162,7 @@ def across_many(gpu):
 
 
 def without_context(gpu):
-    """A thread that has never used the GPU hands over memory that is no context's, and memory that is."""
+    """Hands over memory that belongs to no context, and memory that does, from a thread that has never used the GPU."""
     segment, plain = Segment(gpu, 2, 2), Buffer(gpu, np.ones(COUNT, np.float32))
     at, count = segment.across(0, 2)
     gpu.write(at, np.ones(count, np.float32))
@@ -174,7 +174,7 @@ def without_context(gpu):
 
 
 def beyond(gpu):
-    """A tensor that goes on where nothing is mapped is refused; then memory is mapped there."""
+    """Shows that a tensor that goes on where nothing is mapped is refused; then memory is mapped there."""
     segment = Segment(gpu, 4, 2)
     at, count = segment.across(0, 3)
     try:

@@ -1,24 +1,24 @@
 #!/usr/bin/python3
-"""Large batches in device memory between nodes, where the GPU adds up what arrives (`--gpu-adds yes`)."""
+"""Tests large batches in device memory between nodes, where the GPU adds up what arrives (`--gpu-adds yes`)."""
 
 import harness
 from device_harness import DeviceIntegrationTest
 from harness import SLOWNESS
 
 LOST_S = 4.0 * SLOWNESS
-# Else small ones are exchanged, and a data loop adds them up.
+# Otherwise small tensors are exchanged, and a data loop adds them up.
 RING = ["--algorithm", "ring"]
 
 
 class DeviceAddsTest(DeviceIntegrationTest):
-    adds = ("yes", "yes", "yes")  # by node
+    adds = ("yes", "yes", "yes")  # the flag by node
 
     def start_daemons(self, *node_ids, plugin=None):
         return [self.start_daemon(node_id, "--gpu-plugin", plugin or self.plugin, "--gpu-adds", adds)
                 for node_id, adds in zip(node_ids, self.adds)]
 
     def run_and_add(self, ranks, *scenarios, extra=()):
-        """`extra`: the launcher's flags."""
+        """Runs a job; `extra` has the launcher's flags."""
         self.run_between_nodes(ranks, *scenarios, extra=[*RING, *extra])
         for daemon, adds in zip(self.daemons, self.adds):
             self.assertEqual(daemon.metric("rueda_gpu_added_bytes_total") > 0, adds == "yes")

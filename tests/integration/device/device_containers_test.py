@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Device memory of ranks with PID and IPC namespaces of their own, as in a container. Whether the GPU worker opens it or it
-goes through host memory is for the driver to say; results, streams and deaths are as ever."""
+"""Tests device memory of ranks with PID and IPC namespaces of their own, as in a container. The driver decides whether the GPU
+worker opens it or it goes through host memory; results, streams and deaths are as ever."""
 
 import signal
 import subprocess

@@ -1,4 +1,4 @@
-"""Prints how many bytes of the GPU nobody has."""
+"""Prints how many bytes of the GPU are free."""
 
 from device_support import Gpu
 

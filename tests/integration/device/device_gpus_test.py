@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Ranks of a node that have a GPU each: their GPUs reduce peer to peer, a part each. With RUEDA_TEST_GPU=cuda the
+"""Tests ranks of a node that have a GPU each: their GPUs reduce peer to peer, a part each. With RUEDA_TEST_GPU=cuda these are the
 machine's, of which there must be two at least."""
 
 import ctypes
@@ -13,7 +13,7 @@ import harness
 from device_harness import IS_REAL, PYTHON, DeviceIntegrationTest, needs_fake
 from harness import SLOWNESS, SOURCE, wait_until
 
-# Elements, of which each of four GPUs has a part, whatever the dtype.
+# The number of elements, of which each of four GPUs has a part, whatever the dtype.
 COUNT = 1_050_001
 LOST_S = 4.0 * SLOWNESS
 
@@ -83,7 +83,7 @@ class DeviceGpusTest(DeviceIntegrationTest):
         self.run_job([2], "recycle")
 
     def test_several_nodes(self):
-        self.env["RUEDA_TEST_COUNT"] = "1000"  # the first GPU gathers, however much it is
+        self.env["RUEDA_TEST_COUNT"] = "1000"  # is little; the first GPU gathers, however much it is
         self.run_job([2, 1], "alike", "broadcast", "group", "rounds")
         self.run_job([2, 2], "across_large", "streams")
         for scenario in ("mixed", "late"):

@@ -1,4 +1,4 @@
-"""Scenarios of device_rank.py for tensors that NCCL carries between nodes."""
+"""Holds scenarios of device_rank.py for tensors that NCCL carries between nodes."""
 
 import ctypes
 import itertools
@@ -22,7 +22,7 @@ def _reduce_in(process_set, name, buffer, dtype="float32", operator=SUM, wire_dt
 
 
 def rounded(gpu):
-    """What crosses the network is rounded: small integers are not, and fractions of a node's sum are."""
+    """Shows that what crosses the network is rounded: small integers are not, and fractions of a node's sum are."""
     for wire in (1, 2):
         buffer = Buffer(gpu, np.full(COUNT, rueda.rank() + 1, np.float32))
         wait(_reduce_in(0, f"rounded.{wire}", buffer, operator=AVERAGE, wire_dtype=wire, scales=(2.0, 8.0)))
@@ -35,12 +35,12 @@ def rounded(gpu):
 
 
 def grouped_beside_a_lock(gpu):
-    """Groups in device memory whose members come one by one, while a schedule of host memory is locked and left."""
+    """Reduces groups in device memory whose members come one by one, while a schedule of host memory is locked and left."""
     buffers = [Buffer(gpu, np.zeros(COUNT, np.float32)) for _ in range(3)]
     for step in range(24):
         for buffer in buffers:
             gpu.write(buffer.at, np.full(COUNT, step, np.float32))
-        # Each rank has host memory between, before or behind it.
+        # Each rank has host memory between, before or behind the group.
         names = ["host.0", "host.1"] if step % 8 < 6 else ["host.0", f"host.other.{step}"]
         handles = [rueda.allreduce_async(np.full(9, step, np.float32), op=rueda.Sum, name=name) for name in names[:1]]
         group = grouped_async("members", [tensor(f"member.{i}", buffer.at, buffer.at, [COUNT], "float32")
@@ -55,10 +55,10 @@ def grouped_beside_a_lock(gpu):
 
 
 def sets(gpu):
-    """Sets of several nodes and of one, at once, some of them removed and others added in their place."""
+    """Uses sets of several nodes and of one, at once; some of them are removed and others added in their place."""
     size = rueda.size()
     for turn in range(3):
-        # The last but one has no rank on the first node, which is everybody's coordinator.
+        # The last set but one has no rank on the first node, which coordinates all sets.
         added = [rueda.add_process_set(ranks)
                  for ranks in ([0, size - 1], list(range(1, size)), [size - 2, size - 1], [0, 1])]
         for step in range(4):
@@ -75,7 +75,7 @@ def sets(gpu):
                 wait(handle)
                 wanted = step * size if process_set is None else sum(rank + step for rank in process_set.ranks)
                 expect((buffer.get() == wanted).all(), f"{process_set} in step {step}: {buffer.get()[:4]}, not {wanted}")
-        # A broadcast's root is a rank of the job, and a member by its place in the set.
+        # A broadcast's root is given by its rank in the job, and is a member by its place in the set.
         last = added[1]
         if rueda.rank() in last.ranks:
             what = Buffer(gpu, np.full(COUNT, rueda.rank(), np.float32))
@@ -90,7 +90,7 @@ def sets(gpu):
 
 
 def too_many_sets(gpu):
-    """Nine sets of two nodes, and that of all ranks."""
+    """Uses nine sets of two nodes, and that of all ranks."""
     buffer = Buffer(gpu, np.ones(COUNT, np.float32))
     wait(allreduce_async("all", buffer.at, buffer.at, [COUNT], "float32"))
     across = [list(ranks) for length in (2, 3) for ranks in itertools.combinations(range(4), length)
@@ -106,7 +106,7 @@ def too_many_sets(gpu):
 
 
 def joined(gpu):
-    """Rank 1 has no more data: what NCCL is to carry is an error then, and not the end of the job."""
+    """Shows that, when rank 1 has no more data, a tensor for NCCL is an error, and not the end of the job."""
     buffer = Buffer(gpu, np.ones(COUNT, np.float32))
     wait(allreduce_async("before", buffer.at, buffer.at, [COUNT], "float32"))
     if rueda.rank() == 0:
@@ -123,7 +123,7 @@ def joined(gpu):
 
 
 def one(gpu):
-    """A single tensor, which fails."""
+    """Reduces a single tensor, which fails."""
     buffer = Buffer(gpu, np.ones(COUNT, np.float32))
     try:
         wait(allreduce_async("one", buffer.at, buffer.at, [COUNT], "float32"))
@@ -133,7 +133,7 @@ def one(gpu):
 
 
 def late_stream(gpu):
-    """Rank 1's stream comes to its tensor after a while, in which nobody is lost."""
+    """Lets rank 1's stream come to its tensor after a while, in which nobody is lost."""
     stream, gate = gpu.stream(), Gate(gpu)
     buffer = Buffer(gpu, np.ones(COUNT, np.float32))
     if rueda.rank() == 1:

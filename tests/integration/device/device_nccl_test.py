@@ -1,12 +1,12 @@
 #!/usr/bin/python3
-"""Tensors in device memory that NCCL carries between nodes (`--inter-node nccl`): results, process sets, streams, and
-what follows when a worker, a rank or a daemon dies. On the fake GPU communicators are the fake's."""
+"""Tests tensors in device memory that NCCL carries between nodes (`--inter-node nccl`): results, process sets, streams, and what
+follows when a worker, a rank or a daemon dies. On the fake GPU communicators are the fake's."""
 
 import harness
 from device_harness import IS_REAL, DeviceIntegrationTest, device_rank, needs_fake
 from harness import SLOWNESS, wait_until
 
-# A worker that is lost is waited for, so that nothing touches memory when the ranks are told.
+# The daemon waits for the end of a worker that is lost, so that nothing touches memory when the ranks are told.
 LOST_S = 4.0 * SLOWNESS
 NCCL = ["--inter-node", "nccl"]
 
@@ -15,7 +15,7 @@ class DeviceNcclTest(DeviceIntegrationTest):
     tree = ()
 
     def start_daemon(self, node_id, *arguments, **where):
-        # Of one host NCCL refuses two members on one GPU.
+        # NCCL refuses two members of one host on one GPU.
         self.env["NCCL_HOSTID"] = node_id
         return super().start_daemon(node_id, *arguments, *self.tree, **where)
 
@@ -115,7 +115,7 @@ class DeviceNcclTest(DeviceIntegrationTest):
     def test_kill_of_anything_on_one_node_releases_the_streams_of_the_other(self):
         for victim in ("worker", "rank", "daemon"):
             with self.subTest(victim=victim):
-                # Who loses a member hears of it at once, perhaps before the news of why.
+                # A rank that loses a member hears of it at once, perhaps before the news of the reason.
                 said = {"worker": "the GPU worker of job .* (was killed by signal 9|has ended: )",
                         "rank": r"^-5 .*\brank 0\b|^-6 .*has ended: ", "daemon": "alpha|has ended: "}[victim]
                 alpha, beta = self.kill_on_one_of_two_nodes(victim, "loop", said, LOST_S, NCCL)

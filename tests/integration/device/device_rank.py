@@ -1,4 +1,4 @@
-"""A rank with tensors in the memory of a GPU (device_support.py). Run as: device_rank.py SCENARIO."""
+"""Runs a rank with tensors in the memory of a GPU (device_support.py). Run as: device_rank.py SCENARIO."""
 
 import os
 import sys
@@ -20,7 +20,7 @@ OPERATORS = {SUM: rueda.Sum, AVERAGE: rueda.Average, MIN: rueda.Min, MAX: rueda.
 
 
 def same(gpu, are_equal=same_bits):
-    """Whatever is reduced on the device has the bits that the host gives."""
+    """Shows that whatever is reduced on the device has the bits that the host gives."""
     for dtype in DTYPES:
         for operator, named in OPERATORS.items():
             if dtype == "bool" and operator == AVERAGE:
@@ -43,7 +43,8 @@ def same(gpu, are_equal=same_bits):
 
 
 def alike(gpu):
-    """Of several ranks on several nodes the device adds up a node's first: sums differ in their last bits."""
+    """Reduces on several nodes with several ranks, where the device adds up a node's ranks first: sums differ in their last bits.
+    """
     same(gpu, nearly_same)
 
 
@@ -60,7 +61,7 @@ def broadcast(gpu):
 
 
 def group(gpu):
-    """Tensors of one allocation and of several, by many a step."""
+    """Reduces tensors of one allocation and of several, for many steps."""
     parts = [values("float32", 40 + i, 10 * i + 1) for i in range(20)]
     wanted = [rueda.allreduce(part, op=rueda.Sum, name=f"host.group.{i}") for i, part in enumerate(parts)]
     whole = gpu.allocate(sum(part.nbytes for part in parts))
@@ -82,13 +83,14 @@ def group(gpu):
 
 
 def warm(gpu):
-    """The first device memory starts the worker and pins memory, for which a driver may wait until streams are idle."""
+    """Uses device memory once: the first use starts the worker and pins memory, for which a driver may wait until streams are
+    idle."""
     buffer = Buffer(gpu, np.zeros(COUNT, np.float32))
     wait(allreduce_async("warm", buffer.at, buffer.at, [COUNT], "float32", SUM, gpu.stream()))
 
 
 def streams(gpu):
-    """Nobody waits on the host: the input is copied, reduced and copied back in the order of a stream."""
+    """Shows that nobody waits on the host: the input is copied, reduced and copied back in the order of a stream."""
     warm(gpu)
     gate, stream = Gate(gpu), gpu.stream()
     given = Pinned(gpu, COUNT, np.float32)
@@ -111,7 +113,7 @@ def streams(gpu):
         wanted = sum(range(1, rueda.size() + 1))
         expect((got.array == wanted).all(), f"step {step}: {got.array[:4]} instead of {wanted}")
         expect(wait(handle).contributors == rueda.size(), "contributors")
-    # One after the other on a stream, without a look of the host's between.
+    # The reductions follow each other on a stream, and the host does not look between them.
     handles = []
     for step in range(4):
         handles.append(allreduce_async(f"chain.{step}", buffer.at, buffer.at, [COUNT], "float32", SUM, stream))
@@ -126,7 +128,7 @@ def streams(gpu):
 
 
 def ahead(gpu):
-    """The host runs ahead of a stream in which each input is the result before; nothing that is behind holds up others."""
+    """Lets the host run ahead of a stream in which each input is the result before; nothing that is behind holds up others."""
     warm(gpu)
     gate, stream = Gate(gpu), gpu.stream()
     ranks, chain = rueda.size(), 8
@@ -156,7 +158,7 @@ def ahead(gpu):
 
 
 def joined_behind(gpu):
-    """Who joins behind what it has submitted gives that still, though its stream is yet to come to it."""
+    """Shows that a rank that joins after a submission still gives what it submitted, though its stream is yet to come to it."""
     warm(gpu)
     stream, gate, ranks = gpu.stream(), Gate(gpu), rueda.size()
     is_last = rueda.rank() == ranks - 1
@@ -183,7 +185,7 @@ def joined_behind(gpu):
 
 
 def again(gpu):
-    """A name comes again as soon as a stream has the result, without a stream."""
+    """Uses a name again as soon as a stream has the result, without a stream."""
     stream = gpu.stream()
     buffer = Buffer(gpu, np.ones(COUNT, np.float32))
     for step in range(300):
@@ -197,7 +199,7 @@ def again(gpu):
 
 
 def default_stream(gpu):
-    """The stream without a name is that of the GPU where the tensor is, whichever is current."""
+    """Shows that the stream without a name is that of the GPU where the tensor is, whichever is current."""
     warm(gpu)
     gate, got = Gate(gpu), Pinned(gpu, COUNT, np.float32)
     given = Pinned(gpu, COUNT, np.float32)
@@ -219,7 +221,7 @@ def default_stream(gpu):
         gpu.synchronize(unnamed)
         expect((got.array == wanted).all(), f"step {step}: {got.array[:4]} instead of {wanted}")
         wait(handle)
-        if step == 1:  # from now on the process has tensors on two GPUs
+        if step == 1:  # the process has tensors on two GPUs from now on
             gpu.enter(0)
             other = Buffer(gpu, np.ones(COUNT, np.float32))
             wait(allreduce_async("elsewhere", other.at, other.at, [COUNT], "float32"))
@@ -229,7 +231,7 @@ def default_stream(gpu):
 
 
 def captured(gpu):
-    """A stream from which a CUDA graph is captured takes no submission and no wait; then it does."""
+    """Shows that a stream from which a CUDA graph is captured takes no submission and no wait, and does so afterwards."""
     stream = gpu.stream()
     buffer = Buffer(gpu, np.ones(COUNT, np.float32))
     for step in range(3):
@@ -252,8 +254,8 @@ def captured(gpu):
 
 
 def crossed(gpu):
-    """What rank 0's stream has between two tensors, the others give in the other order; they wait for the first of them
-    where it does not depend on that stream."""
+    """Lets the other ranks submit in the other order what rank 0's stream has between two tensors; they wait for the first of
+    them where it does not depend on that stream."""
     warm(gpu)
     stream = gpu.stream()
     for of_other in (stream, NO_STREAM):
@@ -276,7 +278,7 @@ def crossed(gpu):
 
 
 def skipped(gpu):
-    """A locked schedule whose first tensor does not come, and nobody but a stream waits for the second."""
+    """Skips the first tensor of a locked schedule while nobody but a stream waits for the second."""
     warm(gpu)
     stream = gpu.stream()
     one, other = Buffer(gpu, np.zeros(COUNT, np.float32)), Buffer(gpu, np.zeros(COUNT, np.float32))
@@ -290,7 +292,7 @@ def skipped(gpu):
 
 
 def recycle(gpu):
-    """Memory that comes again at the same address is another allocation."""
+    """Shows that memory that comes again at the same address is another allocation."""
     first = Buffer(gpu, np.full(COUNT, 1, np.float32))
     wait(allreduce_async("a", first.at, first.at, [COUNT], "float32"))
     for number in range(4):
@@ -308,7 +310,7 @@ def recycle(gpu):
 
 
 def announced(gpu):
-    """An allocator that says what it frees: the driver is hardly asked."""
+    """Uses an allocator that says what it frees, so that the driver is hardly asked."""
     check(LIBRARY.rueda_device_announce_frees(1))
     for number in range(50):
         buffer = Buffer(gpu, np.full(COUNT, number, np.float32))
@@ -340,7 +342,7 @@ def mismatch(gpu):
 
 
 def refused(gpu):
-    """Device memory is refused, and host memory goes on."""
+    """Shows that device memory is refused, and host memory goes on."""
     buffer = Buffer(gpu, values("float32", 1))
     for attempt in range(2):
         try:
@@ -354,7 +356,7 @@ def refused(gpu):
 
 
 def large(gpu):
-    """More than what is there at first for what goes between nodes, and several at a time."""
+    """Uses more than what is there at first for the way between nodes, and several tensors at a time."""
     count = 18 << 20
     buffers = [Buffer(gpu, np.full(count, rueda.rank() + number, np.int32)) for number in range(2)]
     handles = [allreduce_async(f"large.{number}", buffer.at, buffer.at, [count], "int32")
@@ -367,7 +369,7 @@ def large(gpu):
 
 
 def rounds(gpu):
-    """What goes between nodes in rounds: fused tensors of odd sizes, out of place and in it, and a broadcast."""
+    """Sends tensors between nodes in rounds: fused tensors of odd sizes, out of place and in place, and a broadcast."""
     stream, ranks = gpu.stream(), rueda.size()
     counts = [1, 700_001, 0, 1_300_003, 33, 2_500_000]
     for step in range(3):
@@ -395,7 +397,7 @@ def rounds(gpu):
 
 
 def too_large(gpu):
-    """The first goes, the second is too much for the daemon."""
+    """Reduces a tensor that goes, and a second one that is too much for the daemon."""
     for count in (1 << 10, 1 << 20):
         buffer = Buffer(gpu, np.ones(count, np.float32))
         try:
@@ -407,7 +409,8 @@ def too_large(gpu):
 
 
 def mixed(gpu):
-    """Host memory behind device memory whose stream is late, again and again: until the order is locked, and after."""
+    """Reduces host memory behind device memory whose stream is late, again and again, until the order is locked, and after that.
+    """
     warm(gpu)
     stream = gpu.stream()
     buffer = Buffer(gpu, np.zeros(COUNT, np.float32))
@@ -428,7 +431,7 @@ def mixed(gpu):
 
 
 def late(gpu):
-    """What comes back does not wait for a tensor whose stream is late."""
+    """Shows that a result does not wait for a tensor whose stream is late."""
     warm(gpu)
     stream, gate = gpu.stream(), Gate(gpu)
     early, behind = Buffer(gpu, np.ones(COUNT, np.float32)), Buffer(gpu, np.full(COUNT, 5, np.float32))
@@ -445,7 +448,7 @@ def late(gpu):
 
 
 def leaver(gpu):
-    """Rank 0 says goodbye with a tensor under way whose stream never comes to it."""
+    """Lets rank 0 say goodbye with a tensor under way whose stream never comes to it."""
     buffer = Buffer(gpu, np.zeros(COUNT, np.float32))
     wait(allreduce_async("first", buffer.at, buffer.at, [COUNT], "float32"))
     if rueda.rank() == 0:
@@ -468,7 +471,7 @@ def leaver(gpu):
 
 
 def loop(gpu, count=1 << 16):
-    """Until something happens."""
+    """Reduces until something happens."""
     stream = gpu.stream()
     buffer = Buffer(gpu, np.zeros(count, np.float32))
     step = 0
@@ -493,7 +496,7 @@ def loop_in_rounds(gpu):
 
 
 def loop_large(gpu):
-    """So large, and so many at a time, that the GPU is nearly always at one of them."""
+    """Reduces tensors so large, and so many at a time, that the GPU is nearly always at one of them."""
     count = int(os.environ["RUEDA_TEST_COUNT"])
     buffers = [Buffer(gpu, np.zeros(count, np.float32)) for _ in range(3)]
     handles = []
@@ -514,7 +517,7 @@ def loop_large(gpu):
 
 
 def stuck(gpu):
-    """Rank 0's stream waits for what rank 1 never gives."""
+    """Lets rank 0's stream wait for what rank 1 never gives."""
     stream = gpu.stream()
     buffer = Buffer(gpu, np.zeros(COUNT, np.float32))
     wait(allreduce_async("first", buffer.at, buffer.at, [COUNT], "float32"))
@@ -535,7 +538,7 @@ def stuck(gpu):
         except DeviceError as error:
             told = error
     say(f"error {told.code} at {time.monotonic()} {told}")
-    time.sleep(0.5)  # who is told looks at what is left
+    time.sleep(0.5)  # a rank that is told looks at what is left
     sys.exit(3)
 
 

@@ -1,4 +1,4 @@
-"""Scenarios of device_rank.py: what differs where the GPU worker cannot open device memory, and what must not."""
+"""Holds scenarios of device_rank.py: what differs where the GPU worker cannot open device memory, and what must not."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -12,8 +12,8 @@ from device_tools import COUNT, Buffer, address_of, expect, say, size_of
 
 
 def forgotten(gpu):
-    """Memory is freed while it is in flight, which is an error that names the tensor; and as soon as a stream has
-    the result, which is none."""
+    """Frees memory while it is in flight, which is an error that names the tensor; and as soon as a stream has the result, which
+    is no error."""
     stream, gate = gpu.stream(), Gate(gpu)
     for step in range(50):
         buffer = Buffer(gpu, np.full(COUNT, step, np.float32))
@@ -35,7 +35,7 @@ def forgotten(gpu):
 
 
 def unasked(gpu):
-    """A result that nobody has asked for is yet to come to the memory that is freed."""
+    """Frees memory to which a result that nobody has asked for is yet to come."""
     buffer = Buffer(gpu, np.ones(COUNT, np.float32))
     handle = allreduce_async("unasked", buffer.at, buffer.at, [COUNT], "float32")
     while not is_done(handle):
@@ -52,7 +52,7 @@ def unasked(gpu):
 
 
 def two_groups(gpu):
-    """Two threads submit groups, of which each has room, and both have not."""
+    """Lets two threads submit groups, each of which has room, and which together have none."""
     size = 150_000
     buffers = [[Buffer(gpu, np.full(size, number + rueda.rank(), np.int32)) for number in range(4)] for _ in range(2)]
 
@@ -74,7 +74,7 @@ def two_groups(gpu):
 
 
 def unwaited(gpu):
-    """More is in flight than there is host memory for; the first results are asked for at the end."""
+    """Has more in flight than there is host memory for; the first results are asked for at the end."""
     size = 200_000
     buffers = [Buffer(gpu, np.full(size, number + rueda.rank(), np.int32)) for number in range(20)]
     handles = [allreduce_async(f"unwaited.{number}", buffer.at, buffer.at, [size], "int32")
@@ -97,7 +97,7 @@ def unwaited(gpu):
 
 
 def two_streams(gpu):
-    """Two streams wait for one result; what the first makes of it, the second does not undo."""
+    """Lets two streams wait for one result; what the first makes of it, the second does not undo."""
     first, second, gate = gpu.stream(), gpu.stream(), Gate(gpu)
     buffer, zeros = Buffer(gpu, np.ones(COUNT, np.float32)), Buffer(gpu, np.zeros(COUNT, np.float32))
     for step in range(20):
@@ -118,7 +118,7 @@ def two_streams(gpu):
 
 
 def beyond_staging(gpu):
-    """A tensor, and a group, for which there is not enough host memory; then what there is enough for."""
+    """Reduces a tensor, and a group, for which there is not enough host memory; then a tensor for which there is enough."""
     large = Buffer(gpu, np.zeros(2 << 20, np.uint8))
     parts = [tensor(f"part.{i}", large.at + (i << 18), large.at + (i << 18), [1 << 18], "uint8") for i in range(8)]
     for name, submit in (("large", lambda: allreduce_async("large", large.at, large.at, [2 << 20], "uint8")),
@@ -134,7 +134,7 @@ def beyond_staging(gpu):
 
 
 def counted(gpu):
-    """How many submissions were staged."""
+    """Returns how many submissions were staged."""
     buffer = Buffer(gpu, np.ones(COUNT, np.float32))
     other = Buffer(gpu, np.ones(COUNT, np.float32), by_descriptor=True)
     before = stats()

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Device memory that the GPU worker cannot open, as in another container: results, streams and bounds are as ever, and
-all of it is said and counted. A test of a fake GPU alone: here all others open what they are given."""
+"""Tests device memory that the GPU worker cannot open, as in another container: results, streams and bounds are as ever, and all
+of it is logged and counted. It needs a fake GPU: a real worker on this machine opens everything."""
 
 import os
 import re

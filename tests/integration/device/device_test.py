@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Tensors in the memory of a GPU, which ranks and the job's GPU worker share as processes: results, order with
-streams, memory that is freed, and what follows when one of them dies."""
+"""Tests tensors in the memory of a GPU, which ranks and the job's GPU worker share as processes: results, order with streams,
+memory that is freed, and what follows when one of them dies."""
 
 import os
 import re
@@ -12,9 +12,9 @@ from device_harness import IS_REAL, DeviceIntegrationTest, device_rank, needs_fa
 from harness import PATIENCE_S, SLOWNESS, wait_until
 
 RANK_LOST_S = 2.0 * SLOWNESS
-# A worker that is lost is waited for, so that nothing touches memory when the ranks are told.
+# The daemon waits for the end of a worker that is lost, so that nothing touches memory when the ranks are told.
 WORKER_LOST_S = 4.0 * SLOWNESS
-# What a driver keeps for itself, or gives back a little later.
+# A driver keeps this much for itself, or gives it back a little later.
 MEMORY_NOISE = 64 << 20 if IS_REAL else 0
 
 
@@ -119,7 +119,7 @@ class DeviceTest(DeviceIntegrationTest):
 
     def test_a_large_batch_goes_in_rounds(self):
         self.run_between_nodes([2, 1], "rounds")
-        # The last of them may come while earlier ones are on the network.
+        # The last of the results may come while earlier ones are on the network.
         self.stop_daemons()
         self.daemons.clear()
         self.run_between_nodes([1, 1, 1], "rounds", extra=["--coordination", "negotiate"])
@@ -171,7 +171,8 @@ class DeviceTest(DeviceIntegrationTest):
 
     @needs_fake
     def test_a_sticky_error_in_any_phase_ends_the_job_and_releases_all_streams(self):
-        # Of a batch in rounds: waits, reductions, copies out, copies in, scattering, counters, of the first one and later.
+        # The numbers reach every kind of call of a batch in rounds, of the first batch and of later ones: waits, reductions,
+        # copies out, copies in, scattering, counters.
         for after in (0, 1, 2, 3, 5, 8, 13, 40):
             with self.subTest(after=after):
                 self.env["RUEDA_FAKE_GPU_LOSE_AFTER"] = str(after)

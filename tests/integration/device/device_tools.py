@@ -1,4 +1,4 @@
-"""What the scenarios of device_rank.py have in common."""
+"""Holds what the scenarios of device_rank.py have in common."""
 
 import os
 from ctypes import c_size_t, c_uint64
@@ -6,7 +6,7 @@ from ctypes import c_size_t, c_uint64
 import numpy as np
 import rueda
 
-# Where ranks have GPUs of their own, so many that each GPU takes a part.
+# Where ranks have GPUs of their own, the count is so large that each GPU takes a part.
 COUNT = int(os.environ.get("RUEDA_TEST_COUNT", "1000"))
 
 
@@ -29,7 +29,7 @@ def values(dtype, seed, count=COUNT):
 
 
 class Buffer:
-    """Device memory with an array's values."""
+    """Holds device memory with an array's values."""
 
     def __init__(self, gpu, array, by_descriptor=False, behind=0):
         self.gpu, self.like = gpu, array

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""rueda.torch and rueda.distributed with tensors in the memory of a GPU, on one node and on two."""
+"""Tests rueda.torch and rueda.distributed with tensors in the memory of a GPU, on one node and on two."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ HAS_TORCH = subprocess.run([PYTHON, "-c", "import torch"], capture_output=True, 
 
 
 def path_of(program):
-    """torch_rank.py is in torch/, distributed_rank.py in distributed/."""
+    """Returns a program's path: torch_rank.py is in torch/, distributed_rank.py in distributed/."""
     return os.path.join(harness.INTEGRATION, program.partition("_")[0], program)
 
 

@@ -1,4 +1,4 @@
-"""Every collective of torch.distributed, beside Gloo's."""
+"""Tests every collective of torch.distributed, beside Gloo's."""
 
 import os
 import sys
@@ -27,13 +27,13 @@ def end():
 
 
 def made(*shape, dtype=torch.float32, what=0):
-    """Other values on each rank; small integers, whose sums are exact in every dtype."""
+    """Returns a tensor with other values on each rank: small integers, whose sums are exact in every dtype."""
     torch.manual_seed(1000 * what + dist.get_rank())
     return torch.randint(0, 4, shape).to(dtype)
 
 
 def both(function, *tensors, **named):
-    """function(group=..., *clones) with Rueda and with Gloo gives the same tensors."""
+    """Checks that function(group=..., *clones) gives the same tensors with Rueda and with Gloo."""
     found, expected = [tensor.clone() for tensor in tensors], [tensor.clone() for tensor in tensors]
     function(*found, **named)
     function(*expected, group=gloo(), **named)
@@ -54,7 +54,7 @@ def case_all_reduce():
 
 
 def case_tensors_of_collectives_that_have_ended_are_freed():
-    """On PyTorch 1.13 the last 1024 collectives once kept theirs."""
+    """On PyTorch 1.13 the last 1024 collectives once kept their tensors."""
     freed = []
     for _ in range(100):
         tensors = [torch.empty(1000) for _ in range(dist.get_world_size())]
@@ -170,7 +170,7 @@ def case_all_to_all_with_splits_that_do_not_fit_on_one_rank():
     given, rows = torch.ones(size, 2), [1] * size
     wrong = [2, 0, *rows[2:]] if rank == 1 else rows
     expect_error(ValueError, text, dist.all_to_all_single, torch.zeros(size, 2), given, wrong, rows)
-    # Rows of another size: the elements count, not the rows.
+    # The rows have another size: elements count, and not rows.
     expect_error(ValueError, text, dist.all_to_all_single, torch.zeros(size, 4 if rank == 1 else 2), given, rows, rows)
     lists = [torch.zeros(4 if rank == 1 else 2) for _ in range(size)]
     expect_error(ValueError, text, dist.all_to_all, lists, list(given))
@@ -178,10 +178,10 @@ def case_all_to_all_with_splits_that_do_not_fit_on_one_rank():
 
 
 def case_outputs_of_another_size_or_dtype_are_refused():
-    """The daemon once wrote beyond the end of them, or rows to the wrong rank."""
+    """The daemon once wrote beyond the end of outputs, or rows to the wrong rank."""
     size = dist.get_world_size()
     into = getattr(dist, "reduce_scatter_tensor", None) or dist._reduce_scatter_base
-    group = dist.group.WORLD  # PyTorch 1.13 and 2 look at different things before
+    group = dist.group.WORLD  # PyTorch 1.13 and 2 check different things before
     root = dist.ScatterOptions()
     root.rootRank = dist.get_rank()
     expect_error(ValueError, f"output has {size} elements, and input {2 * size}", dist.all_to_all_single, torch.ones(size),
@@ -217,7 +217,7 @@ def case_objects():
 
 
 def case_many_at_a_time():
-    """More of one kind than have names of their own."""
+    """There are more collectives of one kind than have names of their own."""
     tensors = [torch.full((10,), float(i)) for i in range(300)]
     works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
     other = dist.all_reduce(torch.ones(3), async_op=True)
@@ -251,7 +251,7 @@ def case_errors():
 
 
 def case_ranks_that_disagree_are_told_at_once():
-    """In whichever call it is: in a step that repeats, too. The text has both, and the group goes on."""
+    """Ranks are told whichever call it is, also in a step that repeats. The text has both versions, and the group goes on."""
     rank, size = dist.get_rank(), dist.get_world_size()
     if size == 1:
         return

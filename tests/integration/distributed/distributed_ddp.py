@@ -1,4 +1,4 @@
-"""DistributedDataParallel on Rueda learns what it learns on Gloo."""
+"""Tests that DistributedDataParallel on Rueda learns what it learns on Gloo."""
 
 import contextlib
 import warnings
@@ -17,7 +17,7 @@ TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
 
 
 class Net(torch.nn.Module):
-    """Batch normalisation has buffers, which DDP sends round; the third layer is left out in some steps."""
+    """A network whose batch normalisation has buffers, which DDP sends round; the third layer is left out in some steps."""
 
     def __init__(self):
         super().__init__()
@@ -31,7 +31,7 @@ class Net(torch.nn.Module):
 
 
 def losses(group, dtype, step=None, hook=None, **options):
-    """What the steps of a training are worth. step(model, number, loss_of): one of them."""
+    """Returns the losses of a training's steps. step(model, number, loss_of) makes one of them."""
     torch.manual_seed(5)
     model = DistributedDataParallel(Net().to(dtype), process_group=group, bucket_cap_mb=0.01, **options)
     if hook is not None:
@@ -65,7 +65,7 @@ def expect_alike(dtype, step=None, tolerance=None, hook=None, **options):
 
 
 def leave_some_out(model, number, loss_of):
-    """In every third step the third layer has no gradients."""
+    """Makes a step; in every third step the third layer has no gradients."""
     loss = loss_of(number % 3 != 0)
     loss.backward()
     return loss
@@ -118,7 +118,7 @@ def case_arena_hook_with_views_and_accumulation():
 
 
 def copied_by(model):
-    """Bytes that librueda copies in a step, once DDP has its buckets."""
+    """Returns the bytes that librueda copies in a step, once DDP has its buckets."""
     for _ in range(3):
         before = rueda.stats()
         model(torch.ones(2, 300)).sum().backward()
@@ -127,8 +127,8 @@ def copied_by(model):
 
 
 def case_buckets_are_of_the_arena():
-    """From their allocation on, before and after DDP makes them anew: librueda copies nothing, with a hook or without, and
-    with views of buckets DDP does not either."""
+    """Buckets are in the arena from their allocation on, before and after DDP makes them anew: librueda copies nothing, with a
+    hook or without, and with views of buckets DDP does not either."""
     for hook in (None, rueda.distributed.arena_hook, rueda.distributed.bf16_wire_hook):
         for has_views in (False, True):
             module = torch.nn.Linear(300, 300)
@@ -162,7 +162,7 @@ def case_what_the_hook_returns_is_the_bucket():
 
 @contextlib.contextmanager
 def arena_asked(answer):
-    """The buckets' allocator in the arena is `answer` for a while."""
+    """Makes the buckets' allocator in the arena `answer` for a while."""
     given, _buckets.result_of = _buckets.result_of, answer
     try:
         yield

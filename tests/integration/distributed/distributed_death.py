@@ -1,4 +1,4 @@
-"""A rank dies in the middle of a step."""
+"""Runs a rank that dies in the middle of a step."""
 
 import os
 import signal

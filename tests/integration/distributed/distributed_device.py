@@ -1,4 +1,4 @@
-"""torch.distributed on Rueda with tensors in a GPU's memory."""
+"""Tests torch.distributed on Rueda with tensors in a GPU's memory."""
 
 import warnings
 from datetime import timedelta

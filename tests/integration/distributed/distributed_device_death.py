@@ -1,4 +1,4 @@
-"""As torch_device_death.py, with torch.distributed."""
+"""Does what torch_device_death.py does, with torch.distributed."""
 
 import os
 import signal

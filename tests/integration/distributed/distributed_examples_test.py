@@ -1,8 +1,7 @@
 #!/usr/bin/python3
-"""The examples of torch.distributed that people copy.
+"""Tests the examples of torch.distributed that people copy.
 
-RUEDA_TEST_PYTHON is the Python that has the PyTorch to be tested, instead of Debian's.
-"""
+RUEDA_TEST_PYTHON is the Python that has the PyTorch to be tested, instead of Debian's."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""FSDP, both forms, and DTensor on Rueda give what they give on Gloo. PyTorch 2 alone."""
+"""Tests that FSDP, both forms, and DTensor give on Rueda what they give on Gloo. It needs PyTorch 2."""
 
 import shutil
 import tempfile
@@ -71,7 +71,7 @@ def case_distributed_tensors():
 def case_a_group_takes_tensors_of_the_cpu_before_its_first_call():
     group = dist.new_group()
     assert torch.device("cpu") in group._device_types
-    group.get_group_store().set(f"here {dist.get_rank()}", "yes")  # there was none
+    group.get_group_store().set(f"here {dist.get_rank()}", "yes")  # there once was no store
     assert all(group.get_group_store().get(f"here {rank}") == b"yes" for rank in range(dist.get_world_size()))
     folder = [tempfile.mkdtemp() if dist.get_rank() == 0 else None]
     dist.broadcast_object_list(folder, 0)
@@ -82,7 +82,7 @@ def case_a_group_takes_tensors_of_the_cpu_before_its_first_call():
 
 
 def case_a_checkpoint_is_saved_beside_the_training():
-    """It wants a group that takes tensors of the CPU."""
+    """Saving wants a group that takes tensors of the CPU."""
     torch.manual_seed(dist.get_rank())
     model = torch.nn.Linear(3, 2)
     for parameter in model.parameters():

@@ -1,4 +1,4 @@
-"""Groups of some of the ranks, and what goes from one rank to another."""
+"""Tests groups of some of the ranks, and messages from one rank to another."""
 
 import gc
 import os
@@ -32,7 +32,7 @@ def case_new_group():
 
 
 def case_groups_of_the_same_ranks():
-    """Their operations do not meet, in whatever order the ranks call them."""
+    """Operations of different groups do not meet, in whatever order the ranks call them."""
     rank, size = dist.get_rank(), dist.get_world_size()
     groups = [dist.new_group(list(range(size))) for _ in range(3)]
     order = groups if rank % 2 == 0 else list(reversed(groups))
@@ -45,7 +45,7 @@ def case_groups_of_the_same_ranks():
 
 
 def case_made_again():
-    """A group that is made and destroyed again and again: its process set comes and goes."""
+    """A group is made and destroyed again and again, and its process set comes and goes."""
     rank, size = dist.get_rank(), dist.get_world_size()
     ranks = list(range(size - 1)) or [0]
     for i in range(100):
@@ -60,7 +60,7 @@ def case_made_again():
 
 
 def case_group_that_is_destroyed_with_an_operation_in_flight():
-    """The daemon goes on to write to its memory, which was once given back with the group."""
+    """The daemon goes on to write to the operation's memory, which was once given back with the group."""
     rank = dist.get_rank()
     group = dist.new_group()
     tensor = torch.ones(20_000)
@@ -80,9 +80,9 @@ def case_group_that_is_destroyed_with_an_operation_in_flight():
 
 
 def case_group_of_the_ranks_of_a_process_set():
-    """The program's own set of the same ranks; there once was an error that it exists already."""
+    """The program has a process set of its own of the same ranks; there was once an error that it exists already."""
     rank, size = dist.get_rank(), dist.get_world_size()
-    ranks = [0, size - 1]  # which no other case has
+    ranks = [0, size - 1]  # are those of no other case
     if size < 3:
         return
     own = rueda.add_process_set(ranks)
@@ -186,7 +186,7 @@ def case_made_again_from_nothing():
         dist.all_reduce(total)
         assert total[0] == dist.get_world_size()
     if rank == 0:
-        shutil.rmtree(folder[0])  # PyTorch 2 leaves some of its files
+        shutil.rmtree(folder[0])  # PyTorch 2 leaves some of its files there
 
 
 def case_made_again_from_the_environment():
@@ -199,7 +199,7 @@ def case_made_again_from_the_environment():
         total = torch.ones(2)
         dist.all_reduce(total)
         assert total[0] == size
-        ranks = [j for j in range(size) if size == 1 or j != i % size]  # of the same name, with other members
+        ranks = [j for j in range(size) if size == 1 or j != i % size]  # make groups of one name with other members
         for backend in ("rueda", "gloo"):
             group = dist.new_group(ranks, backend=backend)
             if rank in ranks:

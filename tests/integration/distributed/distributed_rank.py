@@ -1,5 +1,5 @@
-"""A rank that runs the cases of a module, distributed_MODULE.py, with torch.distributed on the backend "rueda": functions
-named case_*, in the order of the text, on all ranks at once. Says "ok" at the end."""
+"""Runs the cases of a module, distributed_MODULE.py, as a rank with torch.distributed on the backend "rueda": functions named
+case_*, in the order of the text, on all ranks at once. Says "ok" at the end."""
 
 import importlib
 import os

@@ -1,8 +1,7 @@
 #!/usr/bin/python3
-"""torch.distributed on the backend "rueda", on one node and on two, however the ranks are started.
+"""Tests torch.distributed on the backend "rueda", on one node and on two, however the ranks are started.
 
-RUEDA_TEST_PYTHON is the Python that has the PyTorch to be tested, instead of Debian's.
-"""
+RUEDA_TEST_PYTHON is the Python that has the PyTorch to be tested, instead of Debian's."""
 
 import os
 import subprocess
@@ -77,7 +76,7 @@ class DistributedTest(IntegrationTest):
             self.assertIn("ok", run.output())
 
     def torchrun(self, daemon, *arguments):
-        # Debian's fails under Python 3.11 unless its output goes into files.
+        # Debian's torchrun fails under Python 3.11 unless its output goes into files.
         log = ["--log_dir", os.path.join(self.folder, "log"), "--redirects", "1", "--tee", "1"]
         return self.start_with(daemon, {}, PYTHON, "-m", "torch.distributed.run", *log, "--nproc_per_node", "2",
                                *arguments)
@@ -105,7 +104,7 @@ class DistributedTest(IntegrationTest):
         self.run_with_master_addr("groups", "case_new_group", "case_made_again_from_the_environment")
 
     def test_a_world_that_becomes_smaller_is_another_job(self):
-        """Once the ranks that were left were told that they are of a larger one."""
+        """The ranks that were left were once told that they belong to a larger job."""
         self.run_with_master_addr("worlds")
 
     def test_without_a_daemon_it_says_how_to_start_one(self):

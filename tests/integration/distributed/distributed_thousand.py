@@ -1,4 +1,4 @@
-"""A thousand steps of DDP: neither memory nor descriptors grow."""
+"""Makes a thousand steps of DDP, in which neither memory nor descriptors grow."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Worlds that become smaller: the last rank leaves, and the others go on by themselves."""
+"""Tests worlds that become smaller: the last rank leaves, and the others go on by themselves."""
 
 import os
 from datetime import timedelta

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Wrong arguments, wild records, strangers and garbage: none ends a daemon, each is told who is to blame."""
+"""Tests wrong arguments, wild records, strangers and garbage: none ends a daemon, and each is told who is to blame."""
 
 import os
 import socket
@@ -32,7 +32,7 @@ class ArgumentTest(IntegrationTest):
 
     def test_a_tensor_submitted_twice(self):
         daemons = self.start_daemons("alpha", "beta")
-        # The other rank comes late, so that the first is in flight for certain.
+        # The other rank comes late, so that the first submission is certainly in flight.
         late = rank("init", "pause", "reduce:grad:float32:average:100", *GOES_ON)
         job = self.start_job(daemons, [1, 1], by_rank({1: late}, rank("init", "twice:grad:100", *GOES_ON)))
         job.wait_for(0, r"^error twice:\S* second RUEDA_ERR_DUPLICATE_NAME at \S+: .*\bgrad\b")
@@ -67,10 +67,10 @@ class ServedByAStrangerTest(IntegrationTest):
 
     def setUp(self):
         super().setUp()
-        os.chmod(self.folder, 0o1777)  # as /tmp is: anybody may put a socket there
+        os.chmod(self.folder, 0o1777)  # anybody may put a socket there, as in /tmp
         self.listener = socket.socket(socket.AF_UNIX)
         self.addCleanup(self.listener.close)
-        os.seteuid(NOBODY)  # the kernel keeps who called listen()
+        os.seteuid(NOBODY)  # the kernel records who called listen()
         try:
             self.path = os.path.join(self.folder, "ruedad.sock")
             self.listener.bind(self.path)
@@ -107,11 +107,11 @@ class ServedByAStrangerTest(IntegrationTest):
 
 
 class HostileClientTest(IntegrationTest):
-    """Ranks that speak the ABI by themselves."""
+    """Tests ranks that speak the ABI by themselves."""
 
     def assert_session_ends(self, how, pattern):
         with self.subTest(how=how):
-            # A job of its own for each way: breaking the protocol loses the rank.
+            # Each way has a job of its own, because breaking the protocol loses the rank.
             job = self.start_job(self.daemons, [2, 1], by_rank({1: raw_rank(how)}, rank("init", "loop:1000")))
             job.wait_for(1, rf"^failed -5: .*\brank 1\b.*{pattern}")
             job.wait_for(1, "^closed")
@@ -136,7 +136,7 @@ class HostileClientTest(IntegrationTest):
     def assert_refused(self, how, pattern):
         with self.subTest(how=how):
             before = self.daemons[0].metric("rueda_rejected_clients_total")
-            # Rank 0 is refused and then starts again as it should be: the job has lost nothing.
+            # Rank 0 is refused and then starts again as it should: the job has lost nothing.
             twice = ["/bin/sh", "-c", f'"{PYTHON}" "{RAW_RANK}" {how}; exec "$@"', "sh", *rank("init", *GOES_ON)]
             job = self.start_job(self.daemons, [2], by_rank({0: twice}, rank("init", *GOES_ON)))
             job.wait_for(0, pattern)
@@ -159,7 +159,7 @@ class HostileClientTest(IntegrationTest):
 
 
 NOBODY = 65534
-# A user who connects as often as he may, and holds it.
+# This program is a user who opens as many connections as he may, and holds them.
 CONNECTS = """
 import os, signal, socket, sys
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
@@ -240,7 +240,7 @@ class GarbageTest(IntegrationTest):
             except TimeoutError:
                 self.fail(f"{address} neither answered nor closed")
             except OSError:
-                pass  # it closed first
+                pass  # the daemon closed first
 
     def test_garbage_on_every_port(self):
         daemons = self.start_daemons("alpha", "beta")

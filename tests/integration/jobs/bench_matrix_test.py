@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""rueda-bench finds nothing wrong, for every dtype and op, over ranks, nodes and sizes; and it does find
-what is wrong when a daemon reduces wrongly."""
+"""Tests that rueda-bench finds nothing wrong, for every dtype and op, over ranks, nodes and sizes, and that it does find what is
+wrong when a daemon reduces wrongly."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from harness import SANITIZED, IntegrationTest, amount
 
 DTYPES = 8
 OPS = 5
-# In bytes, or elements (e): none, one, odd ones, just over a chunk, and more than the slots of a lane.
+# Sizes are in bytes, or in elements (e): none, one, odd ones, just over a chunk, and more than the slots of a lane.
 SMALL_SIZES = ["0", "1e", "3e", "17e", "1021e", "16391e"]
 LARGE_SIZES = ["65549e", f"{(1 << 20) + 13}e"]
 WITH_PARTS = ("allgather", "reduce_scatter", "alltoall", "gather", "scatter")
@@ -23,7 +23,7 @@ WORLDS = amount(change=[(1, 1), (4, 2), (3, 3)],
 class BenchTest(IntegrationTest):
 
     def bench(self, ranks, nodes, *arguments, expected_code=0, daemon_args=()):
-        """The rows of one run."""
+        """Returns the rows of one run."""
         path = os.path.join(self.folder, "bench.json")
         run = self.ruedarun("-np", str(ranks), "--virtual-nodes", str(nodes),
                             *(f"--daemon-arg={argument}" for argument in daemon_args), harness.program("rueda-bench"),
@@ -111,7 +111,7 @@ class MatrixTest(BenchTest):
                 self.assertEqual({row["tensors"] for row in rows}, {tensors})
 
     def test_a_model_that_repeats_until_it_is_locked(self):
-        """Neighbours in memory, reduced as one; the last step is checked, too."""
+        """The tensors are neighbours in memory, and reduced as one; the last step is checked, too."""
         [row] = self.bench(4, 2, "step", "--model", "small1000", "--dtype", "float32", "--op", "sum", "--iters", "12",
                            "--warmup", "10", "--foreign")
         self.assertEqual(row["wrong"], 0, row)
@@ -131,7 +131,7 @@ class MatrixTest(BenchTest):
         self.assertEqual((row["first_steps_us"], row["declare_us"]), ([], None))
 
     def test_what_is_rounded_on_its_way(self):
-        """Exact where it must be, within the bound elsewhere, and the same bits on all ranks."""
+        """Results are exact where they must be, within the bound elsewhere, and have the same bits on all ranks."""
         sizes = ["0", "1e", "3e", "1021e", "65549e"]
         for ranks, nodes in amount([(3, 2), (5, 5)], [(3, 1), (2, 2), (3, 2), (4, 2), (3, 3), (5, 5)], [(3, 2)]):
             for wire in ("float16", "bfloat16"):
@@ -153,7 +153,7 @@ class MatrixTest(BenchTest):
         self.assertRegex(run.output(), "is int32, and is to be rounded to bfloat16 on its way; only float32 can be")
 
     def test_small_chunks_and_no_fusion(self):
-        """Many chunks and many operations for the same sums."""
+        """There are many chunks and many operations for the same sums."""
         rows = self.allreduce(4, 2, ["1e", "16391e"], op="sum",
                               daemon_args=["--chunk-bytes=4096", "--fusion-threshold=0", "--staging-bytes=1MiB"])
         self.assert_right(rows, DTYPES * 2)

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""deploy/bundle.sh: its size, what it needs, and that it runs in a root that has libc and a shell, and nothing else.
-Builds with the flags of the release build. Arguments: BUILD_DIR SOURCE_DIR."""
+"""Tests deploy/bundle.sh: the bundle's size, what it needs, and that it runs in a root that has libc and a shell, and nothing
+else. Builds with the flags of the release build. Arguments: BUILD_DIR SOURCE_DIR."""
 
 import os
 import re
@@ -15,10 +15,10 @@ sys.argv.pop(1)
 
 MOST_BYTES = 60_000_000
 GLIBC = (2, 36)
-# libc's own, that every such machine has.
+# These are libc's own libraries, which every such machine has.
 LIBC = re.compile(r"^(libc|libm|libdl|librt|libpthread|ld-linux-x86-64)\.so\.\d+$")
 PROGRAMS = ("ruedad", "ruedarun", "ruedactl", "rueda-bench", "rueda-gpu-bench", "rueda-gpu-job-bench", "gpu_test", "gpu_conformance_test")
-# For the scripts: what any machine has.
+# The scripts need these tools, which any machine has.
 TOOLS = ("bash", "cat", "date", "dirname", "grep", "head", "mkdir", "mv", "rm", "tail")
 
 
@@ -36,7 +36,7 @@ def is_elf(path):
 
 
 def libraries_of(path):
-    """Paths of what a program of this machine loads."""
+    """Returns the paths of the libraries that a program of this machine loads."""
     return re.findall(r"(/\S+) \(0x", run("ldd", path).stdout)
 
 
@@ -55,7 +55,8 @@ class BundleTest(unittest.TestCase):
 
     @classmethod
     def make_root(cls):
-        """Beside the bundle: libc, tools with what they load, and no library that the bundle could miss."""
+        """Makes a root that has, beside the bundle, libc, tools with what they load, and no library that the bundle could miss.
+        """
         for tool in TOOLS:
             program = os.path.realpath(shutil.which(tool))
             for path in (program, *libraries_of(program)):
@@ -79,7 +80,7 @@ class BundleTest(unittest.TestCase):
                     yield path
 
     def in_root(self, command, check=True):
-        """In the root, as a namespace of its own: nothing of it outlives the test."""
+        """Runs a command in the root, in a namespace of its own, so that nothing of it outlives the test."""
         mounts = "".join(f"mount --rbind /{name} {self.root}/{name}\n" for name in ("dev", "sys"))
         script = (f"set -e\n{mounts}mount -t proc proc {self.root}/proc\n"
                   f"exec chroot {self.root} /usr/bin/bash -c '{command}'")
@@ -105,7 +106,7 @@ class BundleTest(unittest.TestCase):
                      "tests/gpu/run.sh", "tests/gpu/training_test.py", "tests/integration/device/device_test.py",
                      "client/python/rueda/_torch_common/_device.py", "bench/gpu/run.sh"):
             self.assertTrue(os.path.exists(os.path.join(self.bundle, name)), name)
-        # And all that its tests name or import of what is beside them.
+        # The bundle must have all that its tests name, or import from beside them.
         with open(os.path.join(self.bundle, "tests", "gpu", "run.sh"), encoding="utf-8") as file:
             wanted = set(re.findall(r"tests/\S+\.py", file.read()))
         self.assertIn("tests/integration/device/device_containers_test.py", wanted)

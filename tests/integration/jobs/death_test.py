@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""What the others see when a rank, a daemon or a launcher ends, and that nothing of it is left."""
+"""Tests what the others see when a rank, a daemon or a launcher ends, and that nothing of it is left."""
 
 import os
 import re
@@ -10,7 +10,7 @@ import harness
 from harness import SANITIZED, SLOWNESS, IntegrationTest, by_rank, rank, read_text, wait_until
 
 LOOP = rank("init", "loop:200000")
-# Deadlines of the contract, from the death to the error in the other ranks' hands.
+# These are deadlines of the contract, from the death to the error in the other ranks' hands.
 RANK_LOST_S = 2.0 * SLOWNESS
 NODE_LOST_S = 5.0 * SLOWNESS
 
@@ -18,14 +18,14 @@ NODE_LOST_S = 5.0 * SLOWNESS
 class Death(IntegrationTest):
 
     def loop_on(self, daemons, ranks_per_node, command=None):
-        """A job whose ranks are all in the middle of their all-reduces."""
+        """Starts a job, and waits until all ranks are in the middle of their all-reduces."""
         job = self.start_job(daemons, ranks_per_node, command or LOOP)
         for number in range(sum(ranks_per_node)):
             job.wait_for(number, "^looping")
         return job
 
     def assert_error(self, job, number, pattern, since_s, within_s):
-        """A rank's loop has ended with an error, soon enough, and its inputs are what they were."""
+        """Checks that a rank's loop has ended with an error, soon enough, and that its inputs are what they were."""
         error = job.wait_for(number, r"^error loop:\S+ (\S+) at (\S+): (.*)$")
         self.assertRegex(f"{error.group(1)} {error.group(3)}", pattern, f"rank {number}")
         self.assertLess(float(error.group(2)) - since_s, within_s, f"rank {number}: {error.group(0)}")
@@ -36,7 +36,7 @@ class RankDeathTest(Death):
 
     def test_kill_of_a_rank_names_it_and_frees_what_it_held(self):
         daemons = self.start_daemons("alpha", "beta")
-        self.assert_job_runs(daemons, [2, 2])  # what a daemon allocates once and keeps
+        self.assert_job_runs(daemons, [2, 2])  # makes a daemon allocate what it keeps
         wait_until(lambda: all(one.metric("rueda_jobs") == 0 for one in daemons))
         held = [one.held_at_rest() for one in daemons]
         resident = [one.resident_bytes() for one in daemons]
@@ -59,7 +59,7 @@ class RankDeathTest(Death):
                     self.assertLessEqual(count, held[i][kind], f"{kind} of daemon {daemon.node_id}")
                 for gauge in ("rueda_clients", "rueda_arena_bytes", "rueda_staging_bytes"):
                     self.assertEqual(daemon.metric(gauge), 0, gauge)
-                if not SANITIZED:  # their allocators give nothing back
+                if not SANITIZED:  # sanitizers' allocators give nothing back
                     self.assertLess(daemon.resident_bytes() - resident[i], 8 << 20)
             self.assertEqual(sorted(os.listdir("/dev/shm")), shared_memory)
             self.assert_job_runs(daemons, [2, 2])
@@ -113,7 +113,7 @@ class RankDeathTest(Death):
     def test_a_rank_that_leaves_early_is_named_by_the_others(self):
         daemons = self.start_daemons("alpha", "beta")
         leaver = rank("init", "steps:6:1000", "shutdown")
-        # Who is told stays: its own end would be the next cause for who is not told yet.
+        # A rank that is told stays: its own end would be the next cause for a rank that is not told yet.
         others = rank("init", "steps:6:1000", "loop:1000", "pause")
         job = self.start_job(daemons, [2, 2], by_rank({2: leaver}, others))
         for number in (0, 1, 3):
@@ -137,7 +137,7 @@ class RankDeathTest(Death):
 class DaemonDeathTest(Death):
 
     def test_kill_of_a_daemon_names_the_node(self):
-        # With and without the job's coordinator; with one thread, and with data loops of their own.
+        # The victim is or is not the job's coordinator; daemons have one thread, or data loops of their own.
         for victim, loops in ((0, 0), (1, 0), (0, 3), (1, 1)):
             with self.subTest(victim=victim, loops=loops):
                 daemons = self.start_daemons(f"left{victim}{loops}", f"right{victim}{loops}",
@@ -201,7 +201,7 @@ class DaemonDeathTest(Death):
 class LauncherDeathTest(Death):
 
     def folders(self):
-        """What a job could leave on the machine."""
+        """Returns what a job could leave on the machine."""
         return {folder: sorted(name for name in os.listdir(folder) if "rueda" in name and "rueda-test-" not in name)
                 for folder in ("/dev/shm", "/run", "/tmp")}
 

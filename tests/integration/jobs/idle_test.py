@@ -1,10 +1,9 @@
 #!/usr/bin/python3
-"""Idle daemons and idle clients use no CPU: under 0.1 % over 10 s, for each process.
+"""Tests that idle daemons and idle clients use no CPU: under 0.1 % over 10 s, for each process.
 
-The scheduler's clock (schedstat) counts nanoseconds and is held to that. The clock of /proc/PID/stat counts
-ticks of 10 ms, and one tick is 0.1 % of 10 s: it may show one. Wake-ups are counted too: how often a process
-wakes is its own doing, whatever else the machine is busy with.
-"""
+The scheduler's clock (schedstat) counts nanoseconds and is held to that. The clock of /proc/PID/stat counts ticks of 10 ms, and
+one tick is 0.1 % of 10 s: it may show one. Wake-ups are counted too: how often a process wakes is its own doing, whatever else
+the machine is busy with."""
 
 import os
 import re
@@ -16,16 +15,16 @@ from harness import IntegrationTest, rank, read_text, wait_until
 
 WINDOW_S = 10.0
 MOST = 0.001
-# Other work on the machine makes the few wake-ups that there are dearer (cold caches), so one quiet
-# window is enough. What polls is seen in all of them.
+# Other work on the machine makes the few wake-ups dearer (cold caches), so one quiet window is enough. A process that polls shows
+# in all windows.
 WINDOWS = 3
-# What gRPC's timer threads take even when nothing is due is one a second for each of its timer lists, of which
-# there are two for each core, 32 at most; the rest is heartbeats. See docs/performance.md.
+# gRPC's timer threads take, even when nothing is due, one wake-up a second for each of its timer lists, of which there are two
+# for each core, 32 at most; the others are heartbeats. See docs/performance.md.
 MOST_WAKE_UPS_PER_S = 6 + min(2 * (os.cpu_count() or 1), 32)
 
 
 def used(pid):
-    """(seconds by the clock's ticks, seconds by the scheduler, wake-ups) over all threads."""
+    """Returns (seconds by the clock's ticks, seconds by the scheduler, wake-ups) over all threads."""
     fields = read_text(f"/proc/{pid}/stat").rsplit(")", 1)[1].split()
     ticks = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     run_ns = wake_ups = 0

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Several launchers that meet, and several jobs on the same daemons."""
+"""Tests several launchers that meet, and several jobs on the same daemons."""
 
 import json
 import os
@@ -20,7 +20,7 @@ class RendezvousTest(IntegrationTest):
         command = [harness.program("rueda-bench"), "allreduce", "--sizes", "0,1e,4K,1M", "--dtype", "float32,int64",
                    "--iters", "2", "--json", path]
         endpoint = f"127.0.0.1:{free_port()}"
-        # The one that is called comes last: the other has to wait for it.
+        # The launcher that is called comes last, so the other one has to wait for it.
         launchers = [self.launch(endpoint, 1, 1, command)]
         launchers.append(self.launch(endpoint, 0, 2, command))
         for launcher in launchers:
@@ -48,7 +48,7 @@ class RendezvousTest(IntegrationTest):
 
 class HealthyJobsTest(IntegrationTest):
 
-    # Neighbours that began first were counted and logged as strangers on the data port.
+    # Neighbours that began first were once counted and logged as strangers on the data port.
     def test_nobody_is_rejected(self):
         daemons = self.start_daemons("alpha", "beta", "gamma")
         for _ in range(5):
@@ -63,7 +63,7 @@ class TwoJobsTest(IntegrationTest):
     def test_one_is_killed_and_the_other_goes_on(self):
         daemons = self.start_daemons("alpha", "beta")
         endless = rank("init", "loop:50000")
-        # The other job is told when to end: SIGUSR1 in its last but one action would be too early.
+        # The other job is told when to end: SIGUSR1 in its last action but one would be too early.
         survivor = self.start_job(daemons, [2, 2], rank("init", "steps:10:50000", "pause", "steps:200:50000", "pause",
                                                         "steps:10:50000", "shutdown"))
         victim = self.start_job(daemons, [2, 2], endless)
@@ -72,7 +72,7 @@ class TwoJobsTest(IntegrationTest):
             survivor.wait_for(number, "^pausing")
         for daemon in daemons:
             self.assertEqual((daemon.metric("rueda_jobs"), daemon.metric("rueda_clients")), (2, 4))
-        # Both at once, and the kill in the middle of it.
+        # Both jobs run at once, and the kill comes in the middle of them.
         for number in range(4):
             os.kill(survivor.pid_of(number), signal.SIGUSR1)
         os.kill(victim.pid_of(3), signal.SIGKILL)

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Ranks that mpirun or srun has started, against daemons that run: they find each other, register the job, and say what
-is missing."""
+"""Tests ranks that mpirun or srun has started, against daemons that run: they find each other, register the job, and say what is
+missing."""
 
 import json
 import os
@@ -18,7 +18,7 @@ STEPS = ("init", "steps:5:1000", "shutdown")
 
 
 def slurm(number, size, nodes=2, hosts="localhost,other", **more):
-    """What srun tells a task."""
+    """Returns what srun tells a task."""
     return {"SLURM_PROCID": str(number), "SLURM_NTASKS": str(size), "SLURM_JOB_ID": str(os.getpid()),
             "SLURM_STEP_ID": "3", "SLURM_NNODES": str(nodes), "SLURM_STEP_NODELIST": hosts, **more}
 
@@ -31,7 +31,7 @@ class LaunchTest(IntegrationTest):
         self.env["XDG_RUNTIME_DIR"] = self.folder
 
     def start_tasks(self, variables, daemons, command):
-        """Processes that srun might have started; task i uses daemons[i]."""
+        """Starts processes as srun would; task i uses daemons[i]."""
         return [self.start(command, extra_env={**one, "RUEDA_SOCKET": daemon.socket})
                 for one, daemon in zip(variables, daemons)]
 
@@ -39,7 +39,7 @@ class LaunchTest(IntegrationTest):
         self.assertEqual([task.exit_code() for task in tasks], [0] * len(tasks), "\n".join(t.output() for t in tasks))
 
     def test_a_proxy_in_the_environment_is_nobodys(self):
-        """gRPC once looked for it on the way to the job's own daemon."""
+        """gRPC once looked for the proxy on the way to the job's own daemon."""
         proxy = "http://127.0.0.1:9"
         for name in ("http_proxy", "https_proxy", "grpc_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "all_proxy"):
             self.env[name] = proxy
@@ -53,7 +53,8 @@ class LaunchTest(IntegrationTest):
         self.assertEqual(status.exit_code(), 0, status.output())
 
     def test_a_program_that_nobody_started_is_a_job_of_one_rank(self):
-        """As with MPI: scripts are tried that way, and notebooks run so. Where no daemon serves, it has one of its own."""
+        """It is so with MPI: scripts are tried that way, and notebooks run so. Where no daemon serves, the program has one of its
+        own."""
         alpha, = self.start_daemons("alpha")
         for variables in ({}, {"RUEDA_SOCKET": alpha.socket}, slurm(0, 1, nodes=1, hosts="localhost")):
             with self.subTest(variables):

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""What a launcher leaves behind when it is killed or ends, what signals to all of its processes do, and how it finds others:
-real processes, in namespaces where names, process ids or routes must be other ones."""
+"""Tests what a launcher leaves behind when it is killed or ends, what signals to all of its processes do, and how it finds
+others: real processes, in namespaces where names, process ids or routes must be other ones."""
 
 import os
 import shutil
@@ -33,7 +33,8 @@ needs_pids = unittest.skipUnless(can_unshare("--pid", "--fork", "--mount-proc"),
 needs_networks = unittest.skipUnless(can_unshare("--mount") and can_add_networks(),
                                      "network namespaces are not allowed here (run as root, with iproute2)")
 
-# What training does: a shell around it, a child in the background, forked workers, and one that has left for a session of its own.
+# The family is what training has: a shell around it, a child in the background, forked workers, and one process that has left for
+# a session of its own.
 FAMILY = """
 setsid sleep 1000 &
 sleep 1000 &
@@ -94,12 +95,12 @@ class LauncherTest(IntegrationTest):
         run = self.ruedarun("-np", "2", "--virtual-nodes", "2", "--grace", "2", *flags, "/bin/sh", "-c", FAMILY)
         run.wait_for(r"\[0\] up")
         run.wait_for(r"\[1\] up")
-        # Two shells with seven processes each, the launcher, its guardian, two daemons.
+        # There are two shells with seven processes each, the launcher, its guardian, and two daemons.
         self.assertGreaterEqual(len(self.processes()), 2 * 7 + 4, self.processes())
         return run
 
     def pid_of(self, name):
-        """Of a program that comes or goes; None: it does not run."""
+        """Returns the pid of a program that comes and goes, or None if it does not run."""
         return next((pid for pid, line in self.processes() if line and line.split()[0].endswith(name)), None)
 
     def test_nothing_outlives_a_launcher_that_is_killed(self):
@@ -145,7 +146,7 @@ class LauncherTest(IntegrationTest):
         self.assertEqual(run.exit_code(), 0, run.output())
         self.assertRegex(run.output(), r"the ranks have ended and left \d process(es)? running, \d+ \(.*\): SIGTERM, and")
         self.assertIn("[0] uploaded", run.output())
-        # Its own session says that it is to stay.
+        # A process with a session of its own is meant to stay.
         (pid, line), = self.processes()
         self.assertIn("sleep 1000", line)
         os.kill(pid, signal.SIGKILL)
@@ -188,7 +189,7 @@ class LauncherTest(IntegrationTest):
 class NamesTest(IntegrationTest):
 
     def inside(self, hosts, before=()):
-        """What goes before a command for which /etc/hosts has these lines, and name servers do not answer."""
+        """Returns what goes before a command for which /etc/hosts has these lines, and name servers do not answer."""
         files = {}
         for name, text in (("hosts", hosts), ("resolv.conf", "nameserver 192.0.2.1\n")):
             files[name] = os.path.join(self.folder, f"{name}-{uuid.uuid4().hex}")
@@ -199,7 +200,7 @@ class NamesTest(IntegrationTest):
 
     @needs_mounts
     def test_names_of_the_hosts_file_though_no_name_server_answers(self):
-        """Hosts whose names gRPC takes for schemes of its own, and waits for a server to resolve."""
+        """gRPC takes the names of these hosts for schemes of its own, and waits for a server to resolve."""
         inside = self.inside("127.0.0.1 localhost dns unix\n")
         daemons = [self.start_daemon(f"node{i}", "--advertise-host", host, inside=inside) for i, host in enumerate(("dns", "unix"))]
         endpoint = f"unix:{harness.free_port()}"
@@ -210,7 +211,7 @@ class NamesTest(IntegrationTest):
 
     @needs_networks
     def test_a_node_whose_own_name_is_a_loopback_address(self):
-        """As Debian's /etc/hosts has it, and there is no default route by which to guess."""
+        """The name has the address that Debian's /etc/hosts gives it, and there is no default route by which to guess."""
         spaces = [f"rueda-{uuid.uuid4().hex[:8]}" for _ in range(2)]
         for space in spaces:
             subprocess.run(["ip", "netns", "add", space], check=True)
@@ -242,7 +243,7 @@ class NamesTest(IntegrationTest):
 
     @needs_networks
     def test_ports_that_have_run_out_are_named(self):
-        """gRPC says nothing that is not in the daemon's words."""
+        """The error comes in the daemon's words, because gRPC says nothing useful."""
         script = 'ip link set lo up; echo "30000 $1" >/proc/sys/net/ipv4/ip_local_port_range || exit 9; shift; exec "$@"'
         for last, what in ((30000, "cannot listen on control address 127.0.0.1:0: no free port is left"), (30001, "no port for HTTP is left")):
             run = self.start(["unshare", "--net", "/bin/sh", "-c", script, "sh", str(last), harness.program("ruedarun"), "true"])
@@ -255,12 +256,12 @@ class NamesTest(IntegrationTest):
 
     @unittest.skipUnless(os.path.exists("/proc/net/if_inet6") and harness.read_text("/proc/net/if_inet6"), "no IPv6 here")
     def test_a_daemon_with_an_address_of_ipv6_alone(self):
-        """As Kubernetes gives a node's address: without brackets."""
+        """The address has no brackets, as Kubernetes gives a node's address."""
         daemons = [self.start_daemon(node, "--advertise-host", "::1", host="::1") for node in ("alpha", "beta")]
         self.assert_job_runs(daemons, [1, 1])
 
     def test_a_daemon_that_cannot_be_reached_is_named_with_the_reason(self):
-        alpha = self.start_daemon("alpha", "--advertise-host", "127.0.0.9")  # it listens at 127.0.0.1
+        alpha = self.start_daemon("alpha", "--advertise-host", "127.0.0.9")  # listens at 127.0.0.1
         beta = self.start_daemon("beta")
         job = self.start_job([alpha, beta], [1, 1], rank("init"), extra=("--start-timeout", "2"))
         self.assertNotIn(0, job.exit_codes())

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Collectives that are given no name, and shapes that never come again: a job may make any number of calls. Once it had come to
-its end after 1,048,576, and had grown with each."""
+"""Tests collectives that are given no name, and shapes that never come again: a job may make any number of calls. Jobs once ended
+after 1,048,576 calls, and had grown with each."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ import harness
 from harness import PYTHON, IntegrationTest
 
 HAS_TORCH = subprocess.run([PYTHON, "-c", "import torch"], capture_output=True, check=False).returncode == 0
-# A name more cost 1,070 bytes of the daemon's, and 350 of the rank's. What allocators do costs some megabytes, once.
+# A further name once cost 1,070 bytes of the daemon's, and 350 of the rank's. What allocators do costs some megabytes, once.
 MOST_KIB, MOST_KIB_A_CALL = 3000, 0.002
 # A thread that follows futures comes and goes, and a connection from rank to rank is made when it is needed.
 MOST_THREADS_OR_DESCRIPTORS = 10

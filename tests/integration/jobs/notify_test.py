@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""systemd is told when a daemon serves and when it stops."""
+"""Tests that systemd is told when a daemon serves and when it stops."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from harness import IntegrationTest
 class NotifyTest(IntegrationTest):
 
     def listen(self):
-        """What systemd gives a unit of Type=notify: a datagram socket."""
+        """Returns what systemd gives a unit of Type=notify: a datagram socket."""
         path = os.path.join(self.folder, "notify.sock")
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.addCleanup(listener.close)

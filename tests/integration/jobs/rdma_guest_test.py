@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Daemons that reduce over RDMA. It runs in a machine with an RDMA device whose network has the address
+"""Tests daemons that reduce over RDMA. It runs in a machine with an RDMA device whose network has the address
 RUEDA_TEST_RDMA_ADDRESS, such as tests/rdma/guest.sh makes."""
 
 import json
@@ -14,7 +14,7 @@ import harness
 from harness import IntegrationTest, rank, wait_until
 
 ADDRESS = os.environ.get("RUEDA_TEST_RDMA_ADDRESS", "")
-# Of an emulated machine. What a daemon waits for a neighbour that says nothing.
+# The time that a daemon waits for a silent neighbour; the machine is emulated.
 TIMEOUT_MS = 4000
 LOST_S = 30
 
@@ -27,7 +27,7 @@ class RdmaTest(IntegrationTest):
                 for i in range(count)]
 
     def assert_transport(self, daemons, is_rdma):
-        """All channels so far were over RDMA, or all over TCP."""
+        """Checks that all channels so far were over RDMA, or all over TCP."""
         for daemon in daemons:
             found = [daemon.metric("rueda_rdma_channels_total") > 0, daemon.metric("rueda_rdma_fallbacks_total") > 0]
             self.assertEqual(found, [is_rdma, not is_rdma], daemon.output())
@@ -65,7 +65,7 @@ class RingTest(RdmaTest):
         self.bench(daemons)
         self.assert_transport(daemons, is_rdma=True)
 
-    # Bytes of inputs were copied into memory of the transport's before they were sent.
+    # Bytes of inputs were once copied into memory of the transport's before they were sent.
     def test_large_inputs_are_sent_from_where_they_are(self):
         daemons = self.start_nodes(2)
         job = self.start_job(daemons, [1, 1], rank("init", "steps:20:1000000", "shutdown"))
@@ -118,7 +118,7 @@ class FallbackTest(RdmaTest):
         run.exit_code()
         return run.output()
 
-    # Root may lock what it likes, but not without the capability for that.
+    # Root may lock any memory, unless it lacks the capability for that.
     def start_poor_node(self, *arguments):
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (64 << 10, 64 << 10))
         return self.start_daemon("poor", *arguments, host=ADDRESS, inside=["setpriv", "--bounding-set", "-ipc_lock"])

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Ranks that leave their job and join it again, many times in one process."""
+"""Tests ranks that leave their job and join it again, many times in one process."""
 
 import harness
 from harness import SANITIZED, IntegrationTest, rank, wait_until

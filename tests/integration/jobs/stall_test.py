@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Ranks that do not submit what others wait for: every daemon says who, and the policy decides the rest."""
+"""Tests ranks that do not submit what others wait for: every daemon says who, and the policy decides the rest."""
 
 import json
 import os
@@ -15,7 +15,7 @@ WARNING = r" warning job \S+: "
 
 
 class StallTest(IntegrationTest):
-    """Two daemons with two ranks each."""
+    """Runs two daemons with two ranks each."""
 
     def start_ranks(self, commands, otherwise, extra_env=None, extra=()):
         self.start_daemons("alpha", "beta")
@@ -56,7 +56,7 @@ class StallTest(IntegrationTest):
         for daemon in self.daemons:
             daemon.wait_for(r' info job \S+: tensor "grad" waits no longer, after \d+ s$')
             self.assertEqual(self.ruedactl(daemon, "stalls"), "no stalls")
-            # Not with every look at it, but when its age has doubled.
+            # The stall is not logged with every look at it, but when its age has doubled.
             ages_s = [int(age) for age in re.findall(r'tensor "grad" was submitted (\d+) s ago', daemon.output())]
             self.assertTrue(all(later >= 2 * earlier for earlier, later in zip(ages_s, ages_s[1:])), ages_s)
         for number in range(4):
@@ -106,7 +106,7 @@ class StallTest(IntegrationTest):
         job = self.start_ranks({}, work)
         for number in range(4):
             job.wait_for(number, "^pausing")
-        time.sleep(3)  # past the check time: what must not come has no event to wait for
+        time.sleep(3)  # goes past the check time, because what must not come has no event to wait for
         for daemon in self.daemons:
             self.assertEqual(self.stalls(daemon), [])
             self.assertEqual(daemon.metric("rueda_stalled_tensors"), 0)
@@ -120,7 +120,7 @@ class StallTest(IntegrationTest):
             {1: rank("init", "pause", "barrier:late", "shutdown")}, rank("init", "barrier:late", "shutdown")),
                              extra_env={"RUEDA_STALL_CHECK_TIME_SECONDS": "0"})
         job.wait_for(1, "^pausing")
-        time.sleep(3)  # as above
+        time.sleep(3)  # goes past the check time
         for daemon in self.daemons:
             self.assertNotRegex(daemon.output(), "was submitted")
         self.wake(job, 1)

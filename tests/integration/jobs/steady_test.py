@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Ten thousand steps later no process has grown, and none has had to ask the kernel for pages: arenas are there from
+"""Tests that ten thousand steps later no process has grown, and none has had to ask the kernel for pages: arenas are there from
 the start."""
 
 import os
@@ -11,12 +11,12 @@ from harness import IntegrationTest, rank, read_text
 
 STEPS = 10_000
 MOST_GROWTH_KIB = 512
-# A page asked for in every step would be ten thousand.
+# A page that is asked for in every step would make ten thousand.
 MOST_FAULTS = 200
 
 
 def memory(pid):
-    """(resident KiB that are its own, minor faults so far)"""
+    """Returns (resident KiB that are its own, minor faults so far)."""
     own = re.search(r"^RssAnon:\s+(\d+) kB$", read_text(f"/proc/{pid}/status"), re.MULTILINE)
     fields = read_text(f"/proc/{pid}/stat").rsplit(")", 1)[1].split()
     return int(own.group(1)), int(fields[7])
@@ -26,8 +26,8 @@ class SteadyTest(IntegrationTest):
 
     def check(self, nodes, ranks_per_node):
         daemons = self.start_daemons(*nodes)
-        # Small enough for the latency path, and large enough for several chunks. The rings of records are touched
-        # as far as they have been used: once round.
+        # The tensors are small enough for the latency path, and large enough for several chunks. The rings of records are touched
+        # as far as they have been used, so they go round once before.
         some, many = "steps:20000:100", "steps:300:200000"
         job = self.start_job(daemons, ranks_per_node,
                              rank("init", some, many, "pause", f"steps:{STEPS}:1000", many, "pause", "shutdown"))

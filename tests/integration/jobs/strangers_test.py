@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Strangers at a daemon's ports, and readers that have stopped: jobs start and go on, health is answered, nothing grows."""
+"""Tests strangers at a daemon's ports, and readers that have stopped: jobs start and go on, health is answered, nothing grows."""
 
 import fcntl
 import json
@@ -82,7 +82,7 @@ class ControlPortTest(Strangers):
 class DescriptorsTest(Strangers):
 
     def test_every_port_answers_again_when_descriptors_are_back(self):
-        # Enough for a job, and few enough to be exhausted.
+        # The number is enough for a job, and small enough to be exhausted.
         alpha = self.start_daemon("alpha", inside=("prlimit", "--nofile=100:100"))
         beta = self.start_daemon("beta")
         self.assert_job_runs([alpha, beta], [1, 1])
@@ -178,7 +178,7 @@ class StandstillTest(Strangers):
         for number in (signal.SIGSTOP, signal.SIGCONT):
             for pid in stopped:
                 os.kill(pid, number)
-            time.sleep(3 if number == signal.SIGSTOP else 0)  # as docker pause
+            time.sleep(3 if number == signal.SIGSTOP else 0)  # stands for docker pause
         for number in range(2):
             os.kill(job.pid_of(number), signal.SIGUSR1)
         self.assertEqual(job.exit_codes(), [0, 0], job.output())

@@ -1,8 +1,7 @@
 #!/usr/bin/python3
-"""The timeline of a job of two nodes: valid, whole, on one clock, and bounded.
+"""Tests the timeline of a job of two nodes: valid, whole, on one clock, and bounded.
 
-Run as: timeline_test.py BUILD SOURCE.
-"""
+Run as: timeline_test.py BUILD SOURCE."""
 
 import collections
 import json
@@ -14,7 +13,7 @@ import xml.dom.minidom
 from harness import PYTHON, IntegrationTest, main, program, rank, wait_until
 
 STEPS = 100
-MS = 1000.0  # microseconds
+MS = 1000.0  # in microseconds
 
 
 def read_timeline(path):
@@ -23,7 +22,7 @@ def read_timeline(path):
 
 
 def spans(timeline, **wanted):
-    """The complete events that have these fields."""
+    """Returns the complete events that have these fields."""
     return [event for event in timeline["traceEvents"]
             if event["ph"] == "X" and all(event[key] == value for key, value in wanted.items())]
 
@@ -39,10 +38,10 @@ def track_names(timeline):
 
 class TimelineTest(IntegrationTest):
     def assert_well_formed(self, timeline):
-        """Every track runs forwards and its spans nest; every track and process has a name."""
+        """Checks that every track runs forwards and its spans nest, and that every track and process has a name."""
         names = track_names(timeline)
         processes = {event["pid"] for event in timeline["traceEvents"] if event["name"] == "process_name"}
-        # To a viewer threads are those of one machine: a number twice, or that of a process, would join tracks.
+        # To a viewer all threads are those of one machine: a number that occurs twice, or that of a process, would join tracks.
         threads = [thread for _, thread in names]
         self.assertEqual(len(threads), len(set(threads)))
         self.assertFalse({0} & set(threads) | processes & set(threads))
@@ -59,7 +58,7 @@ class TimelineTest(IntegrationTest):
             for event in events:
                 self.assertGreaterEqual(event["ts"], last_us, (names[track], event))
                 last_us = event["ts"]
-                # A nanosecond, because decimal fractions are not exact.
+                # The tolerance is a nanosecond, because decimal fractions are not exact.
                 while open_ends and open_ends[-1] <= event["ts"] + 0.001:
                     open_ends.pop()
                 if event["ph"] == "i":
@@ -72,7 +71,7 @@ class TimelineTest(IntegrationTest):
         return by_track
 
     def run_job(self, *arguments, action=f"steps:{STEPS}:1000", faults=(None, None), extra=()):
-        """A timeline of two nodes with two ranks each; and the daemons."""
+        """Returns a timeline of two nodes with two ranks each, and the daemons."""
         daemons = [self.start_daemon(f"n{i}", *(["--fault", fault] if fault else []))
                    for i, fault in enumerate(faults)]
         path = os.path.join(self.folder, "timeline.json")
@@ -112,8 +111,7 @@ class TimelineTest(IntegrationTest):
         self.assertGreater(len(marks(timeline, "chunk")), 3)
 
     def check_skew(self, skew_ms):
-        """A job with pauses, of which the ranks say when they were, by the clock that all of this
-        machine share."""
+        """Runs a job with pauses, of which the ranks say when they were, by the clock that all of this machine share."""
         timeline, job = self.run_job(action=f"steps:{STEPS}:1000", faults=(None, f"clock:{skew_ms}"))
         self.assert_well_formed(timeline)
         other = timeline["rueda"]["nodes"][1]
@@ -153,13 +151,13 @@ class TimelineTest(IntegrationTest):
             self.assert_well_formed(read_timeline(path))
 
     def ruedactl(self, daemon, *arguments, code=0):
-        """What it prints."""
+        """Returns what ruedactl prints."""
         started = self.start([program("ruedactl"), "--socket", daemon.socket, *arguments])
         self.assertEqual(started.exit_code(), code, started.output())
         return started.output()
 
     def finished(self, path):
-        """The timeline, once it is whole."""
+        """Returns the timeline, once it is whole."""
         def look():
             try:
                 return read_timeline(path)
@@ -252,7 +250,7 @@ rueda.shutdown()
             self.assertEqual(item["steps"], 19)
             parts = sum(item[part] for part in ("forward_ms", "backward_ms", "exposed_ms", "idle_ms"))
             self.assertAlmostEqual(parts, item["step_ms"], delta=0.01)
-            if number != 2:  # they wait for rank 2, and their nodes have nothing to do
+            if number != 2:  # the rank waits for rank 2, and its node has nothing to do
                 self.assertGreater(item["idle_ms"], 10, item)
         self.assertGreater(by_rank[2]["forward_ms"], 28)
         self.assertGreaterEqual(by_rank[2]["times_last"], 55)

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Packages of the Python side, in virtual environments with nothing else: the wheel that holds everything, and the package
+"""Tests packages of the Python side, in virtual environments with nothing else: the wheel that holds everything, and the package
 alone over a librueda that was built. Builds, and takes numpy and the build tools from PyPI. Arguments: BUILD_DIR SOURCE_DIR."""
 
 import glob
@@ -39,7 +39,7 @@ class WheelTest(unittest.TestCase):
             file.write(RANK)
 
     def run_in(self, venv, *command, **variables):
-        """What a command said in an environment that knows of nothing but a virtual environment."""
+        """Returns what a command said in an environment that knows of nothing but a virtual environment."""
         environment = {"PATH": f"{venv}/bin:/usr/bin:/bin", "HOME": self.folder, "TMPDIR": self.folder, **variables}
         for name in ("PIP_INDEX_URL", "PIP_CERT", "HTTPS_PROXY", "https_proxy", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE",
                      "CCACHE_DIR", "PIP_CONFIG_FILE", "LANG", "LC_ALL", "LC_CTYPE", "LC_MESSAGES"):
@@ -62,7 +62,8 @@ class WheelTest(unittest.TestCase):
             self.assertIn(f"rank {number} of 2 on node {number} from {venv}", output)
 
     def assert_has_every_package(self, names):
-        """Every module of the source is in the wheel, and every package of it can be imported (if PyTorch can)."""
+        """Checks that every module of the source is in the wheel, and that every package of it can be imported (if PyTorch can).
+        """
         root = os.path.join(SOURCE, "client", "python")
         modules = {os.path.relpath(path, root) for path in glob.glob(f"{root}/rueda/**/*.py", recursive=True)}
         self.assertIn("rueda/distributed/__init__.py", modules)
@@ -77,7 +78,7 @@ class WheelTest(unittest.TestCase):
         self.run_in("/usr", PYTHON, "-c", tries, PYTHONPATH=folder)
 
     def assert_quickstart_takes(self, wheel):
-        """The first command builds nothing then. Its packages must be there."""
+        """Checks that the first command builds nothing if there is a wheel. Its packages must be installed."""
         done = subprocess.run([os.path.join(SOURCE, "deploy", "quickstart.sh"), "--wheel", wheel], text=True, check=False,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.assertEqual(done.returncode, 0, done.stdout)
@@ -85,7 +86,7 @@ class WheelTest(unittest.TestCase):
 
     def test_one_wheel_is_all_that_a_user_needs(self):
         venv = self.make_venv("builder")
-        # What the presets compile with, so that ccache may hold all of it.
+        # The compiler settings are those of the presets, so that ccache may hold all of it.
         self.run_in(venv, "pip", "wheel", "--no-deps", "-w", self.folder, SOURCE, CC="cc", CXX="c++", CCACHE_BASEDIR=SOURCE,
                     CCACHE_NOHASHDIR="1", HOME=os.path.expanduser("~"))
         [wheel] = glob.glob(os.path.join(self.folder, "rueda-*.whl"))
@@ -111,7 +112,7 @@ class WheelTest(unittest.TestCase):
 
     def test_the_package_alone_uses_a_librueda_that_is_there(self):
         venv = self.make_venv("alone")
-        copy = os.path.join(self.folder, "copy")  # setuptools leaves a build folder behind
+        copy = os.path.join(self.folder, "copy")  # is used because setuptools leaves a build folder behind
         shutil.copytree(os.path.join(SOURCE, "client", "python"), copy)
         self.run_in(venv, "pip", "wheel", "--no-deps", "-w", self.folder, copy)
         [wheel] = glob.glob(os.path.join(self.folder, "rueda-*.whl"))

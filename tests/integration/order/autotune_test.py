@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Autotuning and recorded plans, live: a search on two nodes whose sums are all right, its log, and plans that are in
-force from the first step of another run on."""
+"""Tests autotuning and recorded plans, live: a search on two nodes whose sums are all right, its log, and plans that are in force
+from the first step of another run on."""
 
 import csv
 import json
@@ -12,8 +12,8 @@ from harness import SLOWNESS, wait_until
 from schedules import Schedule, ScheduleTest
 
 TENSORS = "12x1000"
-COUNT = 12 + 1  # and what the ranks are told in
-# Some 80 windows of a fifth of a second.
+COUNT = 12 + 1  # the tensors of a step, and the one in which the ranks are told what to do
+# The time of a search, which takes some 80 windows of a fifth of a second.
 SEARCH_S = 120 * SLOWNESS
 ABANDONED = "rueda_plans_abandoned_total"
 
@@ -109,7 +109,7 @@ class AutotuneTest(ScheduleTest):
         batches = self.recorded()
         written = json.loads(harness.read_text(self.file))["batches"]
         self.assertEqual([[tensor["name"] for tensor in batch["tensors"]] for batch in written], batches)
-        # A machine that keeps a rank from its tensors for long has the lock given up, and then there is more to say.
+        # If the machine keeps a rank from its tensors for long, the lock is given up, and further messages follow.
         for _ in range(5):
             said, given_up = self.order_messages(), self.locks_given_up()
             schedule = self.schedule(f"--plan={self.file}")

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Plans declared ahead, live, on two nodes with two ranks each, by the Python package."""
+"""Tests plans declared ahead, live, on two nodes with two ranks each, by the Python package."""
 
 import json
 import os
@@ -43,7 +43,8 @@ class DeclaredPlanTest(IntegrationTest):
         return [batch["tensors"] for batch in plan["batches"]]
 
     def test_it_is_in_force_from_the_first_step(self):
-        """No message of order from the first step on, and what comes after another is in a later operation."""
+        """No message about order is sent from the first step on, and a tensor that comes after another one is in a later
+        operation."""
         self.start_ranks("declare", "steps")
         self.assertEqual(self.metrics("rueda_locked"), [1, 1])
         before = self.order_messages()

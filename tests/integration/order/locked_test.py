@@ -1,9 +1,8 @@
 #!/usr/bin/python3
-"""Locked schedules, live: nothing is sent to agree on the order, and every way to leave a schedule (rule L6
-of docs/protocol.md) unlocks it, with no wrong sum, and locks it again.
+"""Tests locked schedules, live: nothing is sent to agree on the order, and every way to leave a schedule (rule L6 of
+docs/protocol.md) unlocks it, with no wrong sum, and locks it again.
 
-RUEDA_DEVIATIONS is how often each way is taken (2; in the long tier 5); RUEDA_SEED repeats a run.
-"""
+RUEDA_DEVIATIONS is how often each way is taken (2; in the long tier 5); RUEDA_SEED repeats a run."""
 
 import json
 import os
@@ -19,15 +18,15 @@ from schedules import Schedule, ScheduleTest
 
 WAYS = ("shape", "unknown", "skip", "again", "wait", "poll", "lack")
 REPEATS = int(os.environ.get("RUEDA_DEVIATIONS") or harness.amount(2, 5, 2 if harness.IS_LONG else 1))
-RESNET50_TENSORS = 161 + 1  # and what the ranks are told in
+RESNET50_TENSORS = 161 + 1  # the tensors, and the one in which the ranks are told what to do
 STEPS = harness.amount(50, 100, 10)
 MOST_WINDOWS = 5
-# 16 in HTTP/2, and what gRPC adds: window updates, and now and then a ping with its answer.
+# A heartbeat has 16 bytes in HTTP/2, and gRPC adds window updates, and now and then a ping with its answer.
 MOST_BYTES_OF_A_HEARTBEAT = 120
 
 
 def control_bytes(daemons):
-    """What was sent on connections to the daemons' control ports, seen from outside."""
+    """Returns what was sent on connections to the daemons' control ports, seen from outside."""
     ports = " or ".join(f"sport = :{daemon.port('control')} or dport = :{daemon.port('control')}"
                         for daemon in daemons)
     shown = subprocess.run(["ss", "-tinOH", "state", "established", f"( {ports} )"], text=True,
@@ -39,7 +38,7 @@ def control_bytes(daemons):
 class SilenceTest(ScheduleTest):
 
     def messages_and_bytes(self, mode, steps):
-        """What `steps` steps of ResNet-50 take, once they are settled: (messages of order, bytes on control
+        """Returns what `steps` steps of ResNet-50 take, once they are settled: (messages about order, bytes on control
         connections, heartbeats). Steps in which a rank came too late for the lock are not settled."""
         daemons = self.start_daemons("alpha", "beta")
         schedule = Schedule(self, daemons, [2, 2], "resnet50", ["--coordination", mode])
@@ -60,13 +59,13 @@ class SilenceTest(ScheduleTest):
 
     @staticmethod
     def late_ranks(daemons):
-        """How often a lock was given up because a machine that was busy elsewhere kept ranks from their tensors."""
+        """Returns how often a lock was given up because a machine that was busy elsewhere kept ranks from their tensors."""
         return sum(len(re.findall(r"unlocked before .* is not ready after", daemon.output())) for daemon in daemons)
 
     def spend(self, schedule, steps):
-        """What messages_and_bytes() is to find, of the steps to come."""
+        """Makes the steps that messages_and_bytes() measures."""
         schedule.wait_for_tensors(RESNET50_TENSORS)
-        # Bytes are in the kernel's hands a moment after a message is counted: so they are looked at inside.
+        # Bytes are in the kernel's hands a moment after a message is counted, so they are read between the counts of messages.
         messages = self.order_messages()
         heartbeats = self.heartbeats()
         sent = control_bytes(schedule.daemons)
@@ -77,7 +76,7 @@ class SilenceTest(ScheduleTest):
         return messages, sent, heartbeats
 
     def assert_plan_has(self, daemons, tensors):
-        """Every node shows the same plan to its operator, while one is in force."""
+        """Checks that every node shows the same plan to its operator, while one is in force."""
         plans = wait_until(lambda: self.shown_plans(daemons))
         self.assertTrue(plans, "a node shows no plan")
         self.assertEqual(plans[0], plans[1])
@@ -85,7 +84,7 @@ class SilenceTest(ScheduleTest):
         self.assertEqual((len(names), len(set(names))), (tensors, tensors))
 
     def shown_plans(self, daemons):
-        """The tensors of every batch, of each node; nothing when a node shows none."""
+        """Returns the tensors of every batch, of each node, or nothing when a node shows no plan."""
         plans = []
         for daemon in daemons:
             run = self.start([harness.program("ruedactl"), "--socket", daemon.socket, "--json", "jobs", "--plan"])
@@ -101,23 +100,23 @@ class SilenceTest(ScheduleTest):
     def test_a_locked_schedule_sends_nothing(self):
         messages, sent, heartbeats = self.messages_and_bytes("locked", STEPS)
         self.assertEqual(messages, 0, self.said)
-        # One a side may be on its way at either end of the window.
+        # One heartbeat a side may be on its way at either end of the window.
         self.assertLessEqual(sent, (heartbeats + 2) * MOST_BYTES_OF_A_HEARTBEAT, self.said)
 
     @unittest.skipUnless(shutil.which("ss"), "needs ss: deploy/packages.sh test")
     def test_what_the_same_looks_like_when_it_is_negotiated(self):
-        """The test above could fail."""
+        """This shows that the test above could fail."""
         messages, sent, heartbeats = self.messages_and_bytes("negotiate", 5)
         self.assertGreaterEqual(messages, 2 * 5)
         self.assertGreater(sent, (heartbeats + 2) * MOST_BYTES_OF_A_HEARTBEAT)
 
 
 class DeviationTest(ScheduleTest):
-    """On three nodes, beside another job on the same daemons."""
+    """Runs on three nodes, beside another job on the same daemons."""
 
     TENSORS = 12
     SIZE = 1000
-    # Several batches in a plan, of several tensors each.
+    # A plan has several batches, of several tensors each.
     FLAGS = ["--coordination", "locked", "--fusion-threshold", "16K"]
 
     def setUp(self):
@@ -148,9 +147,9 @@ class DeviationTest(ScheduleTest):
         for way in ways:
             self.schedule.wait_until_locked()
             self.load.wait_until_locked()
-            # Long enough that the lock has held, which is what it must do to be made again soon.
+            # The wait is long enough for the lock to have held, which it must do to be made again soon.
             self.schedule.wait_for_tensors((self.TENSORS + 1) * self.random.randint(10, 20))
-            # What was done before may be an alternative of the plan, and no deviation any more (L9).
+            # What was done before may be an alternative of the plan, and is then no deviation any more (L9).
             must_be_noticed = way in ("shape", "unknown") or self.has_usual_plan()
             before = self.order_messages()
             self.schedule.deviate(way, self.seed())
@@ -160,7 +159,7 @@ class DeviationTest(ScheduleTest):
         self.finish()
 
     def test_one_after_the_other_without_waiting_for_a_lock(self):
-        """Into the middle of a lock's coming and going, too."""
+        """Deviations also come while a lock is being made or undone."""
         for _ in range(REPEATS):
             for way in self.random.choices(WAYS, k=len(WAYS)):
                 self.schedule.keep(self.random.randint(0, 6))
@@ -170,7 +169,7 @@ class DeviationTest(ScheduleTest):
 
 
 class AlternativesTest(ScheduleTest):
-    """Rule L9: steps of four kinds in turn, each with tensors that others lack."""
+    """Tests rule L9: steps of four kinds in turn, each with tensors that others lack."""
 
     TENSORS = 12
 
@@ -180,7 +179,7 @@ class AlternativesTest(ScheduleTest):
         schedule.wait_until_locked()
         schedule.deviate("alternate", 0)
         schedule.wait_for_deviations()
-        # Twelve steps have every kind in every neighbourhood.
+        # In twelve steps every kind follows every other.
         rounds = 12 * self.TENSORS
 
         def is_silent():

@@ -1,8 +1,7 @@
 #!/usr/bin/python3
-"""One job on many real daemons of this machine, one rank each.
+"""Tests one job on many real daemons of this machine, one rank each.
 
-RUEDA_DAEMONS and RUEDA_STEPS make it longer; tests/long.sh does.
-"""
+RUEDA_DAEMONS and RUEDA_STEPS make it longer; tests/long.sh does."""
 
 import os
 

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""ruedactl probe: daemons measure how fast bytes go between them, and rings avoid the slowest links."""
+"""Tests ruedactl probe: daemons measure how fast bytes go between them, and rings avoid the slowest links."""
 
 import json
 import os
@@ -16,13 +16,13 @@ def ask(daemon, *arguments):
 
 
 def ring(daemon):
-    """Of its one job, while that runs."""
+    """Returns the ring of the daemon's one job, while that runs."""
     jobs = json.loads(ask(daemon, "--json", "jobs").stdout)["jobs"]
     return jobs[0]["ring"] if jobs else None
 
 
 def go_on(job, ranks):
-    """Those that pause."""
+    """Wakes ranks that pause."""
     for number in range(ranks):
         job.wait_for(number, "^ok steps")
         os.kill(job.pid_of(number), signal.SIGUSR1)
@@ -31,7 +31,7 @@ def go_on(job, ranks):
 class ProbeTest(IntegrationTest):
 
     def start_cluster(self, *node_ids, extra=None):
-        """Daemons that know each other; `extra`: more arguments, by node id."""
+        """Starts daemons that know each other; `extra` has more arguments, by node id."""
         ports = {node_id: harness.free_port() for node_id in node_ids}
         nodes = ",".join(f"{node_id}=127.0.0.1:{port}" for node_id, port in ports.items())
         return [self.start_daemon(node_id, "--control-port", str(port), "--nodes", nodes,
@@ -93,7 +93,7 @@ class ProbeTest(IntegrationTest):
         self.assertRegex(probe.stderr, r"node node2 does not answer at 127\.0\.0\.1:\d+ .*take it out of --nodes")
         self.assertNotIn("are kept", daemons[0].output() + daemons[1].output())
 
-    # Nobody listens at 127.0.0.9, which node2 says it is reached by.
+    # Nobody listens at 127.0.0.9, the address at which node2 says it is reached.
     def test_what_does_not_come_through_is_said_counted_and_avoided(self):
         daemons = self.start_cluster("node0", "node1", "node2", extra={"node2": ["--advertise-host", "127.0.0.9"]})
         probe = ask(daemons[0], "probe")
@@ -131,7 +131,7 @@ class ProbeTest(IntegrationTest):
         probe.exit_code()
         daemons[0].wait_for("probe: the probe was broken off")
         self.assertNotIn("are kept", daemons[0].output())
-        # What was being measured ends by itself, and what comes meanwhile is refused.
+        # The measurement under way ends by itself, and requests that come meanwhile are refused.
         self.assertTrue(wait_until(lambda: ask(daemons[0], "probe").returncode == 0))
 
     def test_a_daemon_that_stops_meanwhile_stops(self):
@@ -144,10 +144,10 @@ class ProbeTest(IntegrationTest):
 
 
 class SlowLinkTest(NamespacesTest):
-    """Four nodes, and rings that avoid the slow link between two of them."""
+    """Runs four nodes, and rings that avoid the slow link between two of them."""
 
     def probe_and_run(self, daemons, slow):
-        """The ring after a probe, which the next job has on all nodes."""
+        """Returns the ring after a probe, which the next job has on all nodes."""
         probe = ask(daemons[0], "--json", "probe")
         self.assertEqual(probe.returncode, 0, probe.stderr)
         reply = json.loads(probe.stdout)

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The order of the ring: nodes of a rack stand next to each other, and all results stay right."""
+"""Tests the order of the ring: nodes of a rack stand next to each other, and all results stay right."""
 
 import json
 import subprocess

@@ -1,15 +1,14 @@
 #!/usr/bin/python3
-"""rueda-sim --order and real daemons say the same about the same job: as many messages about order, exactly, and as
+"""Tests that rueda-sim --order and real daemons say the same about the same job: as many messages about order, exactly, and as
 much time spent on them, within a quarter.
 
-RUEDA_SIM_DAEMONS=32 makes it long, and only then are times compared. All daemons share the machine's cores, and so do
-the simulated ones. What a message costs is measured as the daemons' processor time, at each size in the same way; what
-the simulator has to say is how long a step takes then: who waits for whom, and what goes on at the same time. Of that
-cost nobody waits for a share, which is found with three daemons; all other sizes follow from it.
+RUEDA_SIM_DAEMONS=32 makes it long, and only then are times compared. All daemons share the machine's cores, and so do the
+simulated ones. What a message costs is measured as the daemons' processor time, at each size in the same way; the simulator then
+says how long a step takes: who waits for whom, and what goes on at the same time. Nobody waits for a share of that cost, which is
+found with three daemons; all other sizes follow from it.
 
-Jobs in two modes are there at once and take turns, so that whatever else the machine does meets both; the median of
-many rounds counts, and a busy machine compares none.
-"""
+Jobs in two modes are there at once and take turns, so that whatever else the machine does meets both; the median of many rounds
+counts, and a busy machine compares none."""
 
 import ctypes
 import json
@@ -26,9 +25,9 @@ from harness import IntegrationTest, rank
 
 DAEMONS = int(os.environ.get("RUEDA_SIM_DAEMONS", "4"))
 STEPS = 6
-# Of a round, over all daemons.
+# The steps of a round, over all daemons.
 TIMED_STEPS = 2000
-# What else may run when times are compared, as a share of all cores over so long.
+# Other programs may use this share of all cores, over this time, when times are compared.
 MOST_BUSY = 0.1
 LOOKS_S = 3
 ROUNDS = 6
@@ -38,7 +37,7 @@ CLOSE = 0.25
 
 
 def simulate(nodes, mode, steps, **options):
-    """The lines of `rueda-sim --order`, a step each: one tensor a step."""
+    """Returns the lines of `rueda-sim --order`, a step each: one tensor a step."""
     command = [harness.program("rueda-sim"), "--order", "--gpus", str(nodes), "--gpus-per-node", "1", "--steps",
                str(steps), "--coordination", mode, "--one-by-one"]
     for name, value in options.items():
@@ -48,7 +47,7 @@ def simulate(nodes, mode, steps, **options):
 
 
 def simulated_ms(nodes, coordinator_us, other_us, unawaited):
-    """What agreeing on the order takes in a step when all daemons share this machine's cores."""
+    """Returns what agreeing on the order takes in a step when all daemons share this machine's cores."""
     def last(mode):
         steps = simulate(nodes, mode, STEPS, cores=os.cpu_count(), message_us=other_us,
                          coordinator_message_us=coordinator_us, unawaited_share=unawaited, wake_us=0)
@@ -58,7 +57,7 @@ def simulated_ms(nodes, coordinator_us, other_us, unawaited):
 
 
 def find_unawaited(nodes, coordinator_us, other_us, wanted_ms):
-    """The share with which the simulator takes as long."""
+    """Returns the share with which the simulator takes as long."""
     low, high = 0, 1
     for _ in range(12):
         middle = (low + high) / 2
@@ -68,7 +67,8 @@ def find_unawaited(nodes, coordinator_us, other_us, wanted_ms):
 
 
 def busy_share():
-    """Of all cores' time in the next moments. A load average would remember what this test has done before."""
+    """Returns the busy share of all cores' time in the next moments. A load average would remember what this test has done
+    before."""
     def idle_and_all():
         with open("/proc/stat", encoding="utf-8") as file:
             ticks = [int(word) for word in file.readline().split()[1:9]]  # proc(5): idle and iowait are the 4th and 5th
@@ -81,7 +81,7 @@ def busy_share():
 
 
 def processor_ms(pid):
-    """That a process has taken so far, with all its threads, to the nanosecond."""
+    """Returns the processor time of a process so far, with all its threads, to the nanosecond."""
     clock = ctypes.c_int()
     if ctypes.CDLL(None).clock_getcpuclockid(pid, ctypes.byref(clock)) != 0:
         raise OSError(f"process {pid} has no clock")
@@ -89,7 +89,7 @@ def processor_ms(pid):
 
 
 class Nodes:
-    """A job of one rank a daemon that goes through steps of one tensor when it is told to."""
+    """Runs a job of one rank a daemon that goes through steps of one tensor when it is told to."""
 
     def __init__(self, test, count, mode, *rounds, verb="steps"):
         self.count = count
@@ -113,12 +113,12 @@ class Nodes:
             os.kill(self.job.pid_of(number), signal.SIGUSR1)
 
     def sent(self):
-        """Messages about order so far."""
+        """Returns the number of messages about order so far."""
         return sum(daemon.metric("rueda_control_messages_total", 'kind="order"', 'direction="sent"')
                    for daemon in self.daemons)
 
     def sent_at_rest(self):
-        """The same, once nothing more comes."""
+        """Returns the same number, once nothing more comes."""
         last = -1
         while last != (last := self.sent()):
             time.sleep(0.05)
@@ -135,7 +135,8 @@ class Nodes:
 class SimAgreementTest(IntegrationTest):
 
     def counts(self, nodes, mode):
-        """Of each step. Ranks rest after each: a report that crosses the plan on its way would be one more."""
+        """Returns the counts of each step. Ranks rest after each, because a report that crosses the plan on its way would be one
+        more."""
         job = Nodes(self, nodes, mode, *[1] * STEPS)
         sent = [job.sent_at_rest()]
         for _ in range(STEPS):
@@ -155,7 +156,7 @@ class SimAgreementTest(IntegrationTest):
                     self.assertEqual(self.counts(nodes, mode), expected)
 
     def round_of(self, job, steps):
-        """What a step takes in ms, and the processor time in it of the coordinator and of all other daemons."""
+        """Returns what a step takes in ms, and the processor time in it of the coordinator and of all other daemons."""
         before = [processor_ms(daemon.pid) for daemon in job.daemons]
         job.go_on()
         job.wait_for_pause()
@@ -166,7 +167,7 @@ class SimAgreementTest(IntegrationTest):
         return step_ms, coordinator, sum(others)
 
     def order_costs(self, nodes):
-        """What the order adds to a step, in ms, and what a message costs the coordinator and the others, in us."""
+        """Returns what the order adds to a step, in ms, and what a message costs the coordinator and the others, in us."""
         steps = TIMED_STEPS // nodes
         added = []
         for _ in range(JOBS):

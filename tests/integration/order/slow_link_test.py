@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""Data that flows slowly is no silence: whoever has left goes when his data has arrived, however long that takes."""
+"""Tests that data that flows slowly does not count as silence: a rank that has left goes when its data has arrived, however long
+that takes."""
 
 import time
 

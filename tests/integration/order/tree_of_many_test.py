@@ -1,9 +1,8 @@
 #!/usr/bin/python3
-"""One job on more real daemons than --tree-threshold has by default, so that they are a tree, one rank each.
+"""Tests one job on more real daemons than --tree-threshold has by default, so that they are a tree, one rank each.
 
 RUEDA_TREE_DAEMONS and RUEDA_TREE_STEPS make it longer. What it prints of the tree's cost is a table in
-docs/decisions/0017-a-tree-of-links.md.
-"""
+docs/decisions/0017-a-tree-of-links.md."""
 
 import os
 import re
@@ -21,12 +20,12 @@ TIMEOUT = ["--timeout-ms", "60000"]
 
 
 def linked(daemon):
-    """How many nodes a daemon has ever had a control connection with."""
+    """Returns how many nodes a daemon has ever had a control connection with."""
     return len(set(re.findall(r"control connection with node (\S+) \(", daemon.output())))
 
 
 def heard(daemon):
-    """Messages of order that a daemon has received."""
+    """Returns the number of messages about order that a daemon has received."""
     return daemon.metric("rueda_control_messages_total", 'kind="order"', 'direction="received"')
 
 
@@ -55,7 +54,7 @@ class TreeOfManyTest(ScheduleTest):
         self.assertNotIn(0, job.exit_codes(), job.output())
 
     def test_what_the_coordinator_hears(self):
-        """Without a tree, with the default one, and with a narrow one."""
+        """The job runs without a tree, with the default one, and with a narrow one."""
         flat = self.measure("f", "none", "--tree-threshold", str(DAEMONS))
         tree = self.measure("t", FAN_IN)
         narrow = self.measure("s", 8, "--tree-fan-in", "8")

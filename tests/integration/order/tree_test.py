@@ -1,11 +1,10 @@
 #!/usr/bin/python3
-"""A job whose nodes are a tree: eight daemons, of which none has more than two children.
+"""Tests a job whose nodes are a tree: eight daemons, of which none has more than two children.
 
-         0
-      1     2
-     3 4   5 6
-    7
-"""
+     0
+  1     2
+ 3 4   5 6
+7"""
 
 import os
 import re
@@ -20,12 +19,12 @@ NODES = 8
 TREE = ["--tree-threshold", "4", "--tree-fan-in", "2", "--timeout-ms", "20000"]
 MODES = ("locked", "negotiate", "cached", "global-sleep", "nonblocking")
 STEPS = 3 if SANITIZED else 10
-# Of the contract, from the death to the error in the other ranks' hands.
+# The deadline of the contract, from the death to the error in the other ranks' hands.
 NODE_LOST_S = 5.0 * SLOWNESS
 
 
 def linked(daemon):
-    """The nodes that a daemon has ever had a control connection with."""
+    """Returns the nodes that a daemon has ever had a control connection with."""
     return set(re.findall(r"control connection with node (\S+) \(", daemon.output()))
 
 
@@ -50,7 +49,7 @@ class TreeTest(ScheduleTest):
         self.assertEqual(linked(self.daemons[7]), {"node3"})
 
     def test_the_coordinator_hears_each_child_once_a_step(self):
-        """And once locked it hears nothing."""
+        """Once the schedule is locked the coordinator hears nothing."""
         daemon = self.daemons[0]
 
         def received():
@@ -73,8 +72,8 @@ class TreeTest(ScheduleTest):
             self.assertLessEqual(received() - before, 2 * tensors, "one message a child and a tensor")
 
     def test_ranks_join_wherever_they_are_in_every_mode(self):
-        """Uneven inputs: sums decode into who contributed. Inner nodes, leaves, a whole branch and the coordinator are
-        done first; steps of all ranks come between, with as few messages as ever."""
+        """With uneven inputs, sums decode into who contributed. Inner nodes, leaves, a whole branch and the coordinator are done
+        first; steps of all ranks come between, with as few messages as ever."""
         uneven = ("9,2,8,3,7,1,8,5", "3,9,9,9,9,9,9,9", "6,6,6,6,6,6,6,6", "5,0,7,0,0,4,6,0", "1,2,1,12,1,1,1,7")
         actions = [action for steps in uneven for action in (f"uneven:{steps}:1000", "steps:3:100")]
         for mode in MODES:
@@ -86,7 +85,7 @@ class TreeTest(ScheduleTest):
                     said = set(re.findall(rf"ok uneven:{steps}:1000 last (\d)", job.output()))
                     self.assertEqual(len(said), 1, job.output())
                     counts = [int(count) for count in steps.split(",")]
-                    if len(set(counts)) > 1:  # who does most steps comes last
+                    if len(set(counts)) > 1:  # the rank with most steps comes last
                         self.assertEqual(counts[int(said.pop())], max(counts), f"{mode}, {steps}")
         for daemon in self.daemons:
             self.assertEqual(daemon.metric("rueda_job_failures_total"), 0)
@@ -116,7 +115,7 @@ class TreeTest(ScheduleTest):
         self.assertNotIn(0, job.exit_codes(), job.output())
 
     def test_a_node_that_leaves_hands_its_children_over(self):
-        """Its daemon stops while others go on with a process set."""
+        """The node's daemon stops while others go on with a process set."""
         begin = ["init", "add_set:0,3,4,7", "steps:2:100"]
         going_on = rank(*begin, "pause", "reduce_in:1:w", "reduce_in:1:x", "shutdown")
         command = by_rank({1: rank(*begin, "shutdown"), 0: going_on, 3: going_on, 4: going_on, 7: going_on},
@@ -144,7 +143,7 @@ class TreeTest(ScheduleTest):
         self.assertNotIn("did not start within", job.output())
 
     def test_who_comes_late_to_a_node_within_the_tree_that_has_gone_hears_who_died(self):
-        """And so does who is below: nobody of both had come before."""
+        """A rank of the node hears it, and so does a rank of a node below; no rank of both nodes had come before."""
         late = rank("pause", "init")
         job = self.start_job(self.daemons, [1] * NODES, by_rank({1: rank("exit:3"), 3: late, 7: late}, rank("init")))
         for number in (3, 7):

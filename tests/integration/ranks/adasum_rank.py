@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""A rank that checks Adasum against its paper's formula in float64, and says one line with a hash of all results.
-Ranks are told how many each node has: those of a node meet first."""
+"""Runs a rank that checks Adasum against its paper's formula in float64, and says one line with a hash of all results. Ranks are
+told how many each node has, because those of a node meet first."""
 
 import hashlib
 import sys
@@ -16,7 +16,7 @@ seen = hashlib.sha256()
 
 
 def adasum(row):
-    """A row is halved again and again, the first half having one more if it is odd."""
+    """Combines a row of vectors, which is halved again and again; the first half has one more if the number is odd."""
     if len(row) == 1:
         return row[0]
     middle = (len(row) + 1) // 2
@@ -27,14 +27,14 @@ def adasum(row):
 
 
 def contribution(rank, elements, dtype, seed):
-    """Has something in common with that of the others, and a length of its own."""
+    """Returns a vector that has something in common with those of the others, and a length of its own."""
     common = np.random.default_rng(seed).standard_normal(elements)
     own = np.random.default_rng((seed, rank + 1)).standard_normal(elements)
     return ((rank + 1) * (common + own) / 4).astype(dtype)
 
 
 def expected(elements, dtype, seed, ranks):
-    """Of these ranks, node by node."""
+    """Returns the result of these ranks, node by node."""
     groups, first = [], 0
     for count in RANKS_OF_NODES:
         on_node = [rank for rank in range(first, first + count) if rank in ranks]
@@ -66,7 +66,7 @@ def all_types_and_sizes():
 
 
 def tensor_by_tensor():
-    """Fused or in a group, each has its own directions; also rounded where it crosses the network."""
+    """Checks that each tensor has its own directions, fused or in a group, and also rounded where it crosses the network."""
     ranks = range(rueda.size())
     wants = [expected(elements, "float32", seed, ranks) for seed, elements in enumerate(SIZES)]
     for step in range(6):
@@ -94,7 +94,7 @@ def in_a_process_set():
 
 
 def while_others_have_joined():
-    """The last rank alone has data: what it gives is what it gets."""
+    """Checks that when the last rank alone has data, it gets what it gives."""
     last = rueda.size() - 1
     if rueda.rank() == last:
         for step in range(3):

@@ -1,7 +1,6 @@
-"""A rank that declares a plan, then goes through steps. Between its phases it waits for SIGUSR1.
+"""Runs a rank that declares a plan, then goes through steps. Between its phases it waits for SIGUSR1.
 
-    declaring_rank.py PHASE...    declare, declare-without-order, steps, stray
-"""
+declaring_rank.py PHASE...    declare, declare-without-order, steps, stray"""
 
 import os
 import signal
@@ -14,7 +13,7 @@ NORMS = 3
 
 
 def declared(with_order=True):
-    """Four gradients, and norms that are computed from the first two once they are reduced."""
+    """Returns a plan of four gradients, and of norms that are computed from the first two once they are reduced."""
     plan = [rueda.PlannedTensor(f"layer{i}", np.zeros(64 + i, np.float32), op=rueda.Sum) for i in range(4)]
     for i in range(NORMS):
         plan.append(rueda.PlannedTensor(f"norm{i}", np.zeros(1, np.float32), op=rueda.Sum,
@@ -35,7 +34,7 @@ def step():
     first = [rueda.synchronize(handle) for handle in handles[:2]]
     for array in first:
         expect(array, total)
-    # Computed from the sums, so that a norm cannot be submitted before they are there.
+    # The norms are computed from the sums, so that a norm cannot be submitted before they are there.
     handles = handles[2:] + [rueda.allreduce_async(first[0][:1] * mine, name=f"norm{i}", op=rueda.Sum)
                              for i in range(NORMS)]
     for handle, value in zip(handles, [total] * 2 + [total * total] * NORMS):

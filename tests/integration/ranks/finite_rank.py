@@ -1,8 +1,8 @@
-"""A rank that reduces the same tensors step after step and plants values that are not finite. Prints what
-first_nonfinite() says at the end.
+"""Runs a rank that reduces the same tensors step after step and plants values that are not finite. Prints what first_nonfinite()
+says at the end.
 
 Run as: finite_rank.py numpy|arena|torch STEPS FLOATS [RANK:STEP:TENSOR:VALUE...] [wait|pause]
-Steps count from 1; tensors are w0, w1 and w2. "wait": until the rank has been told; "pause": then until it is killed.
+Steps count from 1; tensors are w0, w1 and w2. "wait" goes on until the rank has been told, and "pause" then waits to be killed.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""A rank that asks for each collective of the Python package in which ranks have parts of their own."""
+"""Runs a rank that asks for each collective of the Python package in which ranks have parts of their own."""
 
 import sys
 import threading
@@ -27,7 +27,7 @@ def gather_all(rank, size):
     expect((rueda.allgather(given(rank), name="allgather") == wanted).all(), "allgather")
     gathered = rueda.gather(given(rank), root_rank=1, name="gather")
     expect((gathered == wanted).all() if rank == 1 else gathered is None, "gather")
-    # Not contiguous, and of no rows on some.
+    # The columns are not contiguous, and there are none on some ranks.
     columns = np.asfortranarray(given(rank))[:rank % 2]
     wanted = np.concatenate([given(other)[:other % 2] for other in range(size)])
     expect((rueda.allgather(columns, name="columns") == wanted).all(), "columns")
@@ -40,7 +40,7 @@ def reduce_all(rank, size):
     expect(part.shape == (even_rows(rank, size, rows), 4) and (part == 2 ** size - 1).all(), "reducescatter")
     total = rueda.reduce(powers, root_rank=0, op=rueda.Sum, name="reduce")
     expect((total == 2 ** size - 1).all() if rank == 0 else total is None, "reduce")
-    # 2^size - 1 and 257 have 8 bits and 9: of those bfloat16, which the nodes exchange, has the former.
+    # 2^size - 1 and 257 have 8 bits and 9; bfloat16, which the nodes exchange, holds the former exactly.
     for wire_dtype, added, wanted in ((None, 1, 257), ("bfloat16", 0, 2 ** size - 1), ("bfloat16", 1, 256)):
         tensor = np.full(1000, 257 / size if added else 2.0 ** rank, np.float32)
         result = rueda.allreduce(tensor, op=rueda.Sum, name=f"wire.{wire_dtype}.{added}", wire_dtype=wire_dtype)
@@ -68,7 +68,7 @@ def exchange(rank, size):
 
 
 def wait_in_different_orders(rank, size):
-    """Each needs what the other does first, and neither waits for what the other waits for."""
+    """Each rank needs what the other does first, and neither waits for what the other waits for."""
     large = np.full(200_000 + 1000 * rank, rank, np.float32)
     handles = [rueda.allgather_async(large, name=f"large{i}") for i in range(2)]
     for handle in handles if rank % 2 else reversed(handles):

@@ -1,8 +1,7 @@
 #!/usr/bin/python3
-"""A rank that attaches without librueda, breaks the protocol in one way, and prints what the daemon said.
+"""Runs a rank that attaches without librueda, breaks the protocol in one way, and prints what the daemon said.
 
-Run as: raw_rank.py HOW. The ways are the functions below.
-"""
+Run as: raw_rank.py HOW. The ways are the functions below."""
 
 import os
 import signal
@@ -79,7 +78,7 @@ def wrong_rank():
 
 
 def lingering():
-    """In place of an arena a socket that whoever closes it last sleeps over until the other end is gone."""
+    """Sends, in place of an arena, a socket whose last close sleeps until the other end is gone."""
     print(f"pid {os.getpid()}", flush=True)
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     client, _ = attached()
@@ -93,7 +92,7 @@ def lingering():
             near.send(bytes(1 << 16))
     except BlockingIOError:
         pass
-    # The daemon is to be the last to close it: it looks when this process has.
+    # The daemon must be the last to close it, so it is stopped, and looks when this process has gone.
     daemon, _, _ = struct.unpack("iII", client.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     os.kill(daemon, signal.SIGSTOP)
     client.send(ARENA_ADD, struct.pack("<QII", 4096, 0, 0), [near.fileno()] * 4)

@@ -1,6 +1,8 @@
-"""A rank that makes collectives, and then at least CALLS more, and says what those have cost: unnamed_rank.py HOW CALLS NAMES
-PID..., where NAMES is how many names come in turn (0: as many as there are), and the processes are the daemons that rank 0 looks at
-besides."""
+"""Runs a rank that makes collectives, and then at least CALLS more, and says what those have cost.
+
+unnamed_rank.py HOW CALLS NAMES PID...
+
+NAMES is how many names come in turn (0: as many as there are), and the processes are the daemons that rank 0 looks at besides."""
 
 import os
 import re
@@ -16,7 +18,7 @@ ONES = np.ones(5, np.float32)
 
 
 def arrays(number, pair):
-    """Every function, several of a kind in flight, with handles that are waited for late."""
+    """Calls every function, with several of a kind in flight, and with handles that are waited for late."""
     size = rueda.size()
     handles = [rueda.allreduce_async(ONES, op=rueda.Sum) for _ in range(3)]
     handles += [rueda.broadcast_async(ONES, 0), rueda.reducescatter_async(ONES), rueda.reduce_async(ONES, 0),
@@ -32,13 +34,13 @@ def arrays(number, pair):
 
 
 def shapes(number, _):
-    """A name whose shape is never the same again, as that of batches of text is; nothing needs to travel for it."""
+    """Uses a name whose shape is never the same again, as that of batches of text is; nothing needs to travel for it."""
     rueda.allreduce(np.empty((0, number), np.float32), name="text")
     return 1
 
 
 def in_flight(_, __):
-    """More at a time than there are names: they come again when the first have ended."""
+    """Has more calls in flight than there are names, which come again when the first have ended."""
     handles = [rueda.allreduce_async(ONES, op=rueda.Sum) for _ in range(1500)]
     for handle in handles:
         assert (rueda.synchronize(handle) == rueda.size()).all()
@@ -59,14 +61,14 @@ def tensors(number, _):
 
 
 def groups(number, pair):
-    """What torch.distributed has, of which no call has a name: many in flight, of groups that stay and of one that comes and goes,
-    messages from rank to rank, futures, objects, what is refused, and init_process_group again."""
+    """Does what torch.distributed has, of which no call has a name: many in flight, of groups that stay and of one that comes and
+    goes, messages from rank to rank, futures, objects, what is refused, and init_process_group again."""
     import torch
     import torch.distributed as dist
     from rueda.distributed import _start
     if number == 1 or number % 20 == 0:
         if _counted.MOST < 1000:
-            _start._ALIKE = 2  # so that they come again soon
+            _start._ALIKE = 2  # makes names come again soon
         if dist.is_initialized():
             dist.destroy_process_group()
         dist.init_process_group("rueda")
@@ -101,12 +103,12 @@ def groups(number, pair):
     return len(works) + 9
 
 
-# So often for each name, before it counts.
+# The number of calls of each name before the costs count.
 WARM = {arrays: 2.5, in_flight: 0.015, tensors: 2.5, shapes: 100, groups: 2.5}
 
 
 def costs_of(process):
-    """What a process has: KiB of its own memory, threads, file descriptors."""
+    """Returns what a process has: KiB of its own memory, threads, file descriptors."""
     with open(f"/proc/{process}/status", encoding="utf-8") as file:
         status = file.read()
     return [*(int(re.search(rf"^{what}:\s+(\d+)", status, re.MULTILINE).group(1)) for what in ("RssAnon", "Threads")),

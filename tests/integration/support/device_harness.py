@@ -1,4 +1,4 @@
-"""Daemons with a GPU, whose memory their GPU workers and ranks share as processes: a fake one, or with RUEDA_TEST_GPU=cuda
+"""Runs daemons with a GPU, whose memory their GPU workers and ranks share as processes: a fake one, or with RUEDA_TEST_GPU=cuda
 the machine's (tests/gpu/run.sh). RUEDA_TEST_PYTHON is the ranks' Python, instead of Debian's."""
 
 import os
@@ -53,13 +53,13 @@ class DeviceIntegrationTest(IntegrationTest):
         return int(found[-1])
 
     def free_bytes(self):
-        """Of the GPU, those that nobody has."""
+        """Returns how many bytes of the GPU are free."""
         reader = self.start([PYTHON, os.path.join(SOURCE, "tests", "integration", "device", "device_free.py")])
         self.assertEqual(reader.exit_code(), 0, reader.output())
         return int(reader.output().split()[-1])
 
     def kill(self, victim, daemon, job):
-        """The "daemon", its "worker", or rank 0. When it was."""
+        """Kills the "daemon", its "worker", or rank 0, and returns when."""
         killed_s = time.monotonic()
         if victim == "daemon":
             daemon.send(signal.SIGKILL)
@@ -68,8 +68,8 @@ class DeviceIntegrationTest(IntegrationTest):
         return killed_s
 
     def kill_on_one_of_two_nodes(self, victim, scenario, said, within_s, extra=()):
-        """A job that loops on alpha and beta, a rank each, of which alpha loses the victim: what the ranks that are left
-        are told, that their streams are released, and that beta's worker ends. Both daemons."""
+        """Runs a job that loops on alpha and beta, a rank each, of which alpha loses the victim. Checks what the ranks that are
+        left are told, that their streams are released, and that beta's worker ends. Returns both daemons."""
         alpha, beta = self.start_daemons("alpha", "beta")
         job = self.start_job([alpha, beta], [1, 1], device_rank(scenario), extra)
         for number in range(2):

@@ -1,5 +1,5 @@
-"""A GPU through the functions of the CUDA driver, and librueda's functions for tensors in its memory. The driver is
-the file $RUEDA_CUDA_LIBRARY, or the machine's."""
+"""Gives a GPU through the functions of the CUDA driver, and librueda's functions for tensors in its memory. The driver is the
+file $RUEDA_CUDA_LIBRARY, or the machine's."""
 
 import ctypes
 import mmap
@@ -27,7 +27,7 @@ class Location(ctypes.Structure):
 
 
 class AllocationProperties(ctypes.Structure):
-    """CUmemAllocationProp_v1."""
+    """CUDA's structure CUmemAllocationProp_v1."""
 
     _fields_ = [("type", c_int), ("handle_types", c_int), ("location", Location), ("windows", c_void_p),
                 ("flags", c_uint64)]
@@ -38,7 +38,7 @@ class Access(ctypes.Structure):
 
 
 class Gpu:
-    """The first GPU, or with RUEDA_TEST_OWN_GPU a GPU for each local rank; its primary context is this thread's."""
+    """Uses the first GPU, or with RUEDA_TEST_OWN_GPU a GPU for each local rank; its primary context is this thread's."""
 
     def __init__(self):
         self.library_path = os.environ.get("RUEDA_CUDA_LIBRARY", "libcuda.so.1")
@@ -53,7 +53,7 @@ class Gpu:
         self.enter(self.ordinal)
 
     def enter(self, ordinal):
-        """The thread's context is another GPU's."""
+        """Makes another GPU's context the thread's."""
         device, context = c_int(), c_void_p()
         self("cuDeviceGet", byref(device), c_int(ordinal))
         self("cuDevicePrimaryCtxRetain", byref(context), device)
@@ -72,7 +72,7 @@ class Gpu:
         return address.value
 
     def _allocate_virtual(self, size):
-        """By virtual memory management, for others by a file descriptor. Never freed."""
+        """Allocates by virtual memory management, for others by a file descriptor. The memory is never freed."""
         size = -(-size // self.granularity()) * self.granularity()
         address = self.reserve(size)
         self.map(address, size)
@@ -84,13 +84,13 @@ class Gpu:
         return size.value
 
     def reserve(self, size):
-        """Addresses, of whole granules, with no memory behind them."""
+        """Reserves addresses, of whole granules, with no memory behind them."""
         address = c_uint64()
         self("cuMemAddressReserve", byref(address), c_size_t(size), c_size_t(0), c_uint64(0), c_uint64(0))
         return address.value
 
     def map(self, address, size):
-        """An allocation of its own, at addresses that are reserved."""
+        """Makes an allocation of its own, at addresses that are reserved."""
         handle = c_uint64()
         self("cuMemCreate", byref(handle), c_size_t(size), byref(self._shareable), c_uint64(0))
         self("cuMemMap", c_uint64(address), c_size_t(size), c_size_t(0), handle, c_uint64(0))
@@ -98,7 +98,7 @@ class Gpu:
         self("cuMemRelease", handle)
 
     def unmap(self, address, size):
-        """Frees it."""
+        """Frees the allocation."""
         self("cuMemUnmap", c_uint64(address), c_size_t(size))
 
     def free(self, address):
@@ -131,7 +131,7 @@ class Gpu:
 
 
 class Pinned:
-    """Host memory that streams copy from and to, as an array. It stays, as it stays pinned."""
+    """Host memory that streams copy from and to, as an array. It is never freed, and stays pinned."""
 
     _kept = []
 
@@ -144,7 +144,7 @@ class Pinned:
 
 
 class Gate(Pinned):
-    """Streams wait at it until the host opens it; then it can be closed again."""
+    """Makes streams wait until the host opens it; then it can be closed again."""
 
     def __init__(self, gpu):
         super().__init__(gpu, 512, np.uint64)
@@ -217,7 +217,7 @@ def wait(handle, timeout_ms=30_000):
 
 
 def is_done(handle):
-    """Leaves it as it is."""
+    """Returns whether the operation has ended, and leaves it as it is."""
     done = c_int()
     check(LIBRARY.rueda_test(handle, byref(done)))
     return done.value == 1

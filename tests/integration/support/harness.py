@@ -1,10 +1,8 @@
-"""Real daemons, launchers and ranks for the integration tests, and the proof that nothing of them is
-left behind.
+"""Starts real daemons, launchers and ranks for the integration tests, and proves that nothing of them is left behind.
 
-Every test file runs as: FILE_test.py BUILD_DIR SOURCE_DIR. BUILD_DIR holds bin/ and lib/. What a test
-starts carries a variable in its environment, by which it is found again, whoever its parent is.
-RUEDA_TEST_SANITIZED=1 says that the programs are instrumented: then deadlines are longer and work is less.
-"""
+Every test file runs as: FILE_test.py BUILD_DIR SOURCE_DIR. BUILD_DIR holds bin/ and lib/. What a test starts carries a variable
+in its environment, by which it is found again, whoever its parent is. RUEDA_TEST_SANITIZED=1 says that the programs are
+instrumented: then deadlines are longer and work is less."""
 
 import json
 import os
@@ -25,12 +23,12 @@ PYTHON = "/usr/bin/python3"
 MARK = "RUEDA_INTEGRATION_RUN"
 
 SANITIZED = os.environ.get("RUEDA_TEST_SANITIZED") == "1"
-# Each change has the shorter form of a test, tests/long.sh and the slices the longer one (docs/testing.md).
+# Each change runs the shorter form of a test, tests/long.sh and the slices the longer one (docs/testing.md).
 IS_LONG = os.environ.get("RUEDA_TEST_TIER") == "long"
 needs_long_tier = unittest.skipUnless(IS_LONG, "the long tier runs it (RUEDA_TEST_TIER=long)")
-# What a deadline of the contract is multiplied by where the programs are not what is shipped.
+# A deadline of the contract is multiplied by this where the programs are not what is shipped.
 SLOWNESS = 8 if SANITIZED else 1
-# Longer than anything takes: only a hang gets here.
+# Nothing but a hang takes longer than this.
 PATIENCE_S = 60 * (3 if SANITIZED else 1)
 
 if len(sys.argv) < 3 or not os.path.isdir(sys.argv[1]):
@@ -38,12 +36,12 @@ if len(sys.argv) < 3 or not os.path.isdir(sys.argv[1]):
 BUILD = os.path.abspath(sys.argv.pop(1))
 SOURCE = os.path.abspath(sys.argv.pop(1))
 INTEGRATION = os.path.join(SOURCE, "tests", "integration")
-SUPPORT = os.path.join(INTEGRATION, "support")  # for ranks, too
+SUPPORT = os.path.join(INTEGRATION, "support")  # is for ranks, too
 RANKS = os.path.join(INTEGRATION, "ranks")
 
 
 def amount(change, long, sanitized=None):
-    """How much of something a test does: with each change, in the long tier, and with instrumented programs."""
+    """Returns how much of something a test does: with each change, in the long tier, and with instrumented programs."""
     if SANITIZED and sanitized is not None:
         return sanitized
     return long if IS_LONG else change
@@ -54,19 +52,19 @@ def program(name):
 
 
 def rank(*actions):
-    """Command line of the test's own rank program (rank.cc)."""
+    """Returns the command line of the test's own rank program (rank.cc)."""
     return [program("integration_rank"), *actions]
 
 
 def by_rank(commands, otherwise):
-    """A command line that runs commands[r] as rank r, and `otherwise` as any other."""
+    """Returns a command line that runs commands[r] as rank r, and `otherwise` as any other."""
     quoted = {key: " ".join(f"'{word}'" for word in words) for key, words in commands.items()}
     cases = "".join(f"{key}) exec {words};; " for key, words in quoted.items())
     return ["/bin/sh", "-c", f'case "$RANK" in {cases}*) exec "$@";; esac', "sh", *otherwise]
 
 
 def wait_until(condition, timeout_s=PATIENCE_S):
-    """The first true value of condition(), or its last one when the time is up."""
+    """Returns the first true value of condition(), or its last one when the time is up."""
     deadline = time.monotonic() + timeout_s
     while True:
         value = condition()
@@ -118,8 +116,7 @@ class Program:
             return "\n".join(self.lines)
 
     def wait_for(self, pattern, count=1, timeout_s=PATIENCE_S):
-        """The first `count` matches of a pattern in lines of the output; AssertionError when they do not
-        come."""
+        """Returns the first `count` matches of a pattern in lines of the output; AssertionError when they do not come."""
         wanted = re.compile(pattern)
         deadline = time.monotonic() + timeout_s
         with self._changed:
@@ -157,8 +154,8 @@ class Program:
 
 
 class Daemon(Program):
-    """A ruedad of its own on free ports of `host`, serving once the constructor has returned. `inside`: what goes
-    before its command line, such as `ip netns exec NAME`."""
+    """A ruedad of its own on free ports of `host`, serving once the constructor has returned. `inside` goes before its command
+    line, such as `ip netns exec NAME`."""
 
     def __init__(self, node_id, folder, env, arguments=(), host="127.0.0.1", inside=()):
         self.node_id = node_id
@@ -175,11 +172,11 @@ class Daemon(Program):
         self.addresses = json.loads(line)
 
     def port(self, which):
-        """Of "control", "data" or "http"."""
+        """Returns the port of "control", "data" or "http"."""
         return int(self.addresses[which].rsplit(":", 1)[1])
 
     def get(self, path):
-        """(status, body) of an HTTP request."""
+        """Returns (status, body) of an HTTP request."""
         url = f"http://{self.addresses['http']}{path}"
         try:
             with urllib.request.urlopen(url, timeout=PATIENCE_S) as reply:
@@ -189,22 +186,22 @@ class Daemon(Program):
                 return error.code, error.read().decode()
 
     def metric(self, name, *labels):
-        """The sum over a metric's series that have all of `labels`, such as 'kind="order"'."""
+        """Returns the sum over a metric's series that have all of `labels`, such as 'kind="order"'."""
         _, body = self.get("/metrics")
         series = re.findall(rf"^{re.escape(name)}(?:\{{([^}}]*)\}})? (\S+)$", body, re.MULTILINE)
         return sum(float(value) for found, value in series if set(labels) <= set(found.split(",")))
 
     def jobs(self):
-        """The ids of its jobs."""
+        """Returns the ids of its jobs."""
         return set(re.findall(r'^rueda_queue_depth\{job="([^"]+)"\}', self.get("/metrics")[1], re.MULTILINE))
 
     def held(self):
-        """What a daemon holds on behalf of its clients: descriptors and memfds mapped."""
+        """Returns what a daemon holds on behalf of its clients: descriptors and memfds mapped."""
         maps = read_text(f"/proc/{self.pid}/maps")
         return {"fds": len(os.listdir(f"/proc/{self.pid}/fd")), "memfds": maps.count("/memfd:")}
 
     def held_at_rest(self):
-        """The same once nothing comes or goes: a scrape's connection closes a moment after its answer."""
+        """Returns the same once nothing comes or goes: a scrape's connection closes a moment after its answer."""
         last, since_s = self.held(), time.monotonic()
         deadline_s = since_s + PATIENCE_S
         while time.monotonic() - since_s < 1.0:
@@ -230,12 +227,12 @@ class Job:
         return "\n".join(launcher.output() for launcher in self.launchers)
 
     def lines_of(self, number):
-        """What a rank said, without the prefix."""
+        """Returns what a rank said, without the prefix."""
         prefix = f"[{number}] "
         return [line[len(prefix):] for line in self.output().split("\n") if line.startswith(prefix)]
 
     def wait_for(self, number, pattern, timeout_s=PATIENCE_S):
-        """A match in a line of one rank."""
+        """Returns a match in a line of one rank."""
         wanted = re.compile(pattern)
 
         def look():
@@ -299,7 +296,7 @@ class IntegrationTest(unittest.TestCase):
         return self.start([program("ruedarun"), *arguments], **popen_arguments)
 
     def start_job(self, daemons, ranks_per_node, command, extra=(), **popen_arguments):
-        """A job over running daemons; node i gets ranks_per_node[i] ranks, in order."""
+        """Starts a job over running daemons; node i gets ranks_per_node[i] ranks, in order."""
         endpoint = f"127.0.0.1:{free_port()}"
         launchers = []
         for index, (daemon, count) in enumerate(zip(daemons, ranks_per_node)):
@@ -312,7 +309,7 @@ class IntegrationTest(unittest.TestCase):
     # --- Looking ---------------------------------------------------------------------------------
 
     def processes(self):
-        """(pid, command line) of everything that this test has started and that runs."""
+        """Returns (pid, command line) of everything that this test has started and that runs."""
         found = []
         mark = f"{MARK}={self.run_id}".encode()
         for name in os.listdir("/proc"):
@@ -340,19 +337,19 @@ class IntegrationTest(unittest.TestCase):
         self.assertEqual(os.listdir(self.scratch), [], "these files are left")
 
     def assert_job_runs(self, daemons, ranks_per_node):
-        """The next job on these daemons works."""
+        """Checks that the next job on these daemons works."""
         job = self.start_job(daemons, ranks_per_node, rank("init", "steps:3:1000", "shutdown"))
         self.assertEqual(job.exit_codes(), [0] * len(daemons), job.output())
 
     def stop_daemons(self):
-        """SIGTERM ends every daemon that still runs with 0, and removes its socket."""
+        """Checks that SIGTERM ends every daemon that still runs with 0, and removes its socket."""
         for daemon in self.daemons:
             if daemon.is_running():
                 daemon.send(signal.SIGTERM)
         for daemon in self.daemons:
             code = daemon.exit_code()
             if code == -signal.SIGKILL:
-                continue  # by its test
+                continue  # the test has stopped it
             self.assertEqual(code, 0, f"daemon {daemon.node_id}:\n{daemon.output()}")
             self.assertFalse(os.path.exists(daemon.socket), f"{daemon.socket} is left")
 

@@ -1,4 +1,4 @@
-"""Nodes in network namespaces of their own, with links between them that can be made slow."""
+"""Puts nodes into network namespaces of their own, with links between them that can be made slow."""
 
 import contextlib
 import itertools
@@ -7,7 +7,7 @@ import subprocess
 
 from harness import IntegrationTest
 
-# Bytes per second of a link that is slow: far below what a busy machine gives the others under a sanitizer.
+# The bytes per second of a slow link: far below what a busy machine gives the others under a sanitizer.
 SLOW = 2_000_000
 
 
@@ -55,6 +55,6 @@ class NamespacesTest(IntegrationTest):
                 ["tbf", "rate", f"{8 * SLOW}bit", "burst", "64k", "latency", "100ms"] if action == "add" else []))
 
     def start_daemon_of(self, number, *arguments):
-        """The daemon of a node, whose control port is 28400."""
+        """Starts the daemon of a node, whose control port is 28400."""
         return self.start_daemon(f"node{number}", "--control-port", "28400", *arguments, host=f"10.77.0.{number + 1}",
                                  inside=["ip", "netns", "exec", self.spaces[number]])

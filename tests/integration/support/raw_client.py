@@ -52,19 +52,19 @@ class RawClient:
         return taken
 
     def receive(self):
-        """(type, body, version) of the next message."""
+        """Returns (type, body, version) of the next message."""
         _, version, kind, size, _ = struct.unpack("<IHHII", self._read(16))
         return kind, self._read(size), version
 
     def receive_only(self, wanted):
-        """The body of the next message of one type; others are dropped."""
+        """Returns the body of the next message of one type; others are dropped."""
         while True:
             kind, body, _ = self.receive()
             if kind == wanted:
                 return body
 
     def attach(self, *, job=None, token=None, rank=None, local_rank=None, version=VERSION):
-        """(code, text) of the daemon's answer."""
+        """Returns (code, text) of the daemon's answer."""
         job = job if job is not None else os.environ["RUEDA_JOB_ID"]
         token = token if token is not None else bytes.fromhex(os.environ["RUEDA_JOB_TOKEN"])
         rank = rank if rank is not None else int(os.environ["RANK"])
@@ -107,7 +107,7 @@ class RawClient:
         os.write(self.fds[2], struct.pack("<Q", 1))
 
     def failure(self):
-        """(code, text) of the message that ends the session."""
+        """Returns (code, text) of the message that ends the session."""
         code, _, text = struct.unpack(STATUS_FORMAT, self.receive_only(FAILED))
         return code, text_of(text)
 

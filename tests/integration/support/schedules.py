@@ -1,5 +1,4 @@
-"""Jobs of integration_schedule_rank (schedule_rank.cc): ranks that keep to a schedule, or leave it when they
-are told to."""
+"""Runs jobs of integration_schedule_rank (schedule_rank.cc): ranks that keep to a schedule, or leave it when they are told to."""
 
 import errno
 import json
@@ -9,7 +8,7 @@ import time
 import harness
 from harness import IntegrationTest, wait_until
 
-# What many daemons have in common: the tensors of a ResNet-50, a little of each, and how large a daemon may be.
+# Tests of many daemons have this in common: the tensors of a ResNet-50, a little of each, and how large a daemon may be.
 MANY_TENSORS = 161
 MOST_RESIDENT_BYTES = 60 << 20
 
@@ -43,7 +42,7 @@ class Schedule:
             self.test.fail(f"rank 0 has gone:\n{self.job.output()}")
 
     def keep(self, steps):
-        """Nothing happens in the next steps."""
+        """Makes the ranks keep to the schedule in the next steps."""
         self._write(f"calm {steps}")
 
     def deviate(self, kind, seed):
@@ -51,7 +50,7 @@ class Schedule:
         self.deviations += 1
 
     def wait_for_deviations(self):
-        """Until every one that was ordered is over."""
+        """Waits until every deviation that was ordered is over."""
         def over():
             return sum(line.startswith("deviated ") for line in self.job.lines_of(0)) == self.deviations
 
@@ -63,7 +62,7 @@ class Schedule:
             self.test.fail(f"a deviation did not end:\n{self.job.output()}\n{self.describe_daemons()}")
 
     def plan(self):
-        """The batches of the plan in force, as the last node shows them; none if there is none."""
+        """Returns the batches of the plan in force, as the last node shows them, or nothing if there is none."""
         run = self.test.start([harness.program("ruedactl"), "--socket", self.daemons[-1].socket, "--json",
                                "jobs", "--plan"])
         self.test.assertEqual(run.exit_code(), 0, run.output())
@@ -72,7 +71,7 @@ class Schedule:
                      if plan["job_id"] == self.job_id and plan["process_set"] == 0), [])
 
     def plan_branches(self):
-        """The plan has alternatives."""
+        """Returns whether the plan has alternatives."""
         followed = [batch.get("after", 0) for batch in self.plan()]
         return followed != list(range(len(followed)))
 
@@ -84,11 +83,11 @@ class Schedule:
             self.test.fail(f"the schedule is not locked:\n{self.job.output()}\n{self.describe_daemons()}")
 
     def tensors_done(self):
-        """On the first node, since the job began."""
+        """Returns the number of tensors that were done on the first node since the job began."""
         return self.daemons[0].metric("rueda_tensors_total", self.label)
 
     def wait_for_tensors(self, count):
-        """Until that many more are done."""
+        """Waits until that many more are done."""
         done = self.tensors_done()
         goal = done + count
         while done < goal:
@@ -97,7 +96,7 @@ class Schedule:
             done = self.tensors_done()
 
     def stop(self):
-        """The ranks found no wrong sum and no error."""
+        """Stops the job, and checks that the ranks found no wrong sum and no error."""
         self._write("stop 0")
         self.test.assertEqual(self.job.exit_codes(), [0] * len(self.daemons), self.job.output())
 
@@ -108,12 +107,12 @@ class Schedule:
 class ScheduleTest(IntegrationTest):
 
     def order_messages(self):
-        """Between all daemons, since they began."""
+        """Returns the number of messages about order between all daemons, since they began."""
         return sum(daemon.metric("rueda_control_messages_total", 'kind="order"', 'direction="sent"')
                    for daemon in self.daemons)
 
     def run_locked(self, daemons, steps):
-        """One rank a daemon: every sum is right, nothing is said about order, memory is bounded."""
+        """Runs one rank a daemon, and checks that every sum is right, no message about order is sent, and memory is bounded."""
         schedule = Schedule(self, daemons, [1] * len(daemons), f"{MANY_TENSORS}x256", ["--coordination", "locked"])
         schedule.wait_until_locked()
         before = self.order_messages()

@@ -1,4 +1,4 @@
-"""PyTorch's tensors in the memory of a GPU: of a fake one, so that rueda.torch and rueda.distributed take them for CUDA's,
+"""Gives PyTorch's tensors in the memory of a GPU: of a fake one, so that rueda.torch and rueda.distributed take them for CUDA's,
 while to PyTorch they are ordinary ones with which the CPU computes; or, with RUEDA_TEST_GPU=cuda, CUDA's."""
 
 import ctypes
@@ -11,7 +11,7 @@ from rueda._torch_common import _device
 
 
 class RealCuda(_device.Cuda):
-    """stream: the current one."""
+    """Uses CUDA; `stream` is the current one."""
 
     def __init__(self):
         torch.cuda.init()
@@ -26,7 +26,7 @@ class RealCuda(_device.Cuda):
         return _device.find(tensor)
 
     def put(self, tensor):
-        """A copy in the GPU's memory."""
+        """Returns a copy in the GPU's memory."""
         return tensor.detach().clone().cuda()
 
     def synchronize(self):
@@ -34,7 +34,7 @@ class RealCuda(_device.Cuda):
 
 
 class FakeCuda(_device.Cuda):
-    """The same, in the place of CUDA from its making on."""
+    """Takes the place of CUDA from its making on."""
 
     def __init__(self):
         self.gpu = Gpu()
@@ -42,7 +42,7 @@ class FakeCuda(_device.Cuda):
         self.gate = Gate(self.gpu)
         self._where = ctypes.CDLL(self.gpu.library_path).rueda_fake_host_memory
         self._where.restype, self._where.argtypes = c_void_p, [c_uint64]
-        self._blocks = []  # where the CPU has them, bytes, where the GPU has them
+        self._blocks = []  # (where the CPU has them, bytes, where the GPU has them)
         _device.find = self.find
 
     def find(self, tensor):

@@ -1,4 +1,4 @@
-"""What the cases of torch_rank.py share."""
+"""Holds what the cases of torch_rank.py share."""
 
 import re
 

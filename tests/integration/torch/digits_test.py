@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The main job: gradients of real training averaged over nodes equal one process's."""
+"""Tests the main job: gradients of real training averaged over nodes equal one process's."""
 
 import os
 import re

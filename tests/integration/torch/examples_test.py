@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The examples that people copy: each runs on several nodes, and does what it says."""
+"""Tests the examples that people copy: each runs on several nodes, and does what it says."""
 
 import ast
 import os
@@ -18,7 +18,7 @@ needs_torch = unittest.skipUnless(HAS_TORCH, "PyTorch is not installed (deploy/p
 class ExamplesTest(IntegrationTest):
 
     def run_on(self, ranks, nodes, *command):
-        """What an example said."""
+        """Returns what an example said."""
         run = self.ruedarun("-np", str(ranks), "--virtual-nodes", str(nodes), *command)
         self.assertEqual(run.exit_code(), 0, run.output())
         return run.output()
@@ -59,7 +59,7 @@ class ExamplesTest(IntegrationTest):
     def test_a_residual_network(self):
         output = self.run_script(2, 2, "torch_resnet.py", "--model", "resnet18", "--batch-size", "2", "--image-size",
                                  "64", "--warmup-steps", "1", "--rounds", "1", "--steps-per-round", "2")
-        self.assertRegex(output, "11,689,512 parameters")  # torchvision's resnet18 has as many
+        self.assertRegex(output, "11,689,512 parameters")  # torchvision's resnet18 has this number
         self.assertRegex(output, r"images a second: \d+\.\d a rank")
 
     @needs_torch

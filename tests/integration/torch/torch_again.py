@@ -1,4 +1,4 @@
-"""Cases of torch_rank.py: a tensor that is reduced in place again under its name is reduced as it is now, whatever was
+"""Holds cases of torch_rank.py: a tensor that is reduced in place again under its name is reduced as it is now, whatever was
 known of it before."""
 
 import os

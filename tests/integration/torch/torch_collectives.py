@@ -1,4 +1,4 @@
-"""Cases of torch_rank.py: every collective of rueda.torch, against values computed in float64."""
+"""Holds cases of torch_rank.py: every collective of rueda.torch, against values computed in float64."""
 
 import itertools
 import pickle
@@ -15,7 +15,7 @@ SHAPES = ((), (1,), (0,), (17,), (3, 0, 2), (2, 3, 4), (40, 1000))
 
 
 def given(rank, shape, dtype):
-    """Small whole numbers, other ones on each rank: exact in every dtype."""
+    """Returns small whole numbers, other ones on each rank, which are exact in every dtype."""
     count = int(np.prod(shape))
     values = (np.arange(count) * 7 + rank * 3) % 5 - (0 if dtype == torch.uint8 else 2)
     return torch.tensor(values, dtype=torch.float64).to(dtype).reshape(shape)
@@ -223,7 +223,7 @@ def case_handles():
     if rank != 0:
         first = hvd.allreduce_async(torch.ones(2), name="twice")
     expect_equal(hvd.synchronize(first), torch.ones(2))
-    # The same name in two functions.
+    # One name is used in several functions.
     handles = [hvd.allreduce_async(torch.ones(1), name="shared"), hvd.broadcast_async(torch.ones(1), 0, name="shared"),
                hvd.allgather_async(torch.ones(1), name="shared"), hvd.reducescatter_async(torch.ones(9), name="shared")]
     for handle in handles:
@@ -250,7 +250,8 @@ def case_what_ranks_disagree_on():
 
 
 def case_adasum():
-    """Of equal tensors their value, of orthogonal ones the sum, tensor by tensor; scaled with its inputs."""
+    """Adasum gives of equal tensors their value, and of orthogonal ones the sum, tensor by tensor; it is scaled with its inputs.
+    """
     rank, size = rank_and_size()
     for dtype in FLOATS:
         same = torch.tensor([1.5, -2.0, 0.25], dtype=dtype)
@@ -290,7 +291,7 @@ def case_what_is_refused_before_it_is_submitted():
 
 
 def case_a_root_is_a_whole_number():
-    """1.5 was taken for rank 1."""
+    """1.5 was once taken for rank 1."""
     for root in (0.0, 0.5, "0", None):
         expect_error(TypeError, "integer", hvd.broadcast, torch.ones(2), root)
         expect_error(TypeError, "integer", hvd.broadcast_object, {}, root)

@@ -16,7 +16,7 @@ VICTIM = 2
 
 
 def say_what_is_caught(wait, path):
-    """True: something was."""
+    """Returns True if an exception was caught."""
     try:
         wait()
     except hvd.HorovodInternalError as error:
@@ -49,7 +49,7 @@ def train(path):
 
 
 def sleeping(process_id):
-    """Its main thread waits in the kernel."""
+    """Returns whether the process's main thread waits in the kernel."""
     with open(f"/proc/{process_id}/stat", encoding="utf-8") as file:
         return file.read().rpartition(")")[2].split()[0] == "S"
 

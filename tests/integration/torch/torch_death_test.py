@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""A rank that dies while the others wait for its gradients."""
+"""Tests a rank that dies while the others wait for its gradients."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""rueda.torch with tensors in a GPU's memory."""
+"""Tests rueda.torch with tensors in a GPU's memory."""
 
 import warnings
 
@@ -19,7 +19,7 @@ def values(dtype, seed, count=1000):
 
 
 def read(tensor):
-    """What is there when the stream has come so far."""
+    """Returns what is in the tensor when the stream has come so far."""
     return CUDA.to_host(tensor)
 
 
@@ -59,7 +59,7 @@ def case_the_host_does_not_wait_and_the_stream_does():
 
 
 def case_many_results_that_nobody_looks_at():
-    """Memory and names of what a stream was left to wait for are let go of."""
+    """Memory and names of operations that a stream was left to wait for are released."""
     for step in range(200):
         hvd.allreduce_(CUDA.put(torch.ones(10)), op=hvd.Sum, name="again")
     CUDA.synchronize()
@@ -122,7 +122,7 @@ def case_gradients_of_collectives():
 
 
 def train(put, steps=20):
-    """A model whose parameters and gradients are where `put` puts them."""
+    """Trains a model whose parameters and gradients are where `put` puts them."""
     torch.manual_seed(3)
     model = torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.Tanh(), torch.nn.Linear(16, 2)).double()
     for parameter in model.parameters():
@@ -159,7 +159,7 @@ def case_an_optimizer_learns_what_it_learns_on_the_host():
 
 
 def case_leaving_with_streams_that_wait():
-    """What is in flight ends first."""
+    """Operations in flight end first."""
     rank, size = rank_and_size()
     gradient = CUDA.put(torch.full((1000,), rank + 1.0))
     hvd.allreduce_(gradient, op=hvd.Sum, name="last")

@@ -1,4 +1,4 @@
-"""Cases of torch_rank.py: hvd.elastic, as far as all processes survive; processes that fork."""
+"""Holds cases of torch_rank.py: hvd.elastic, as far as all processes survive, and processes that fork."""
 
 import os
 
@@ -18,7 +18,7 @@ def make_parts():
 
 
 def train(state, fail_at=()):
-    """Six batches in each of two epochs; `fail_at` has (rank, batch): that rank fails there, once."""
+    """Trains six batches in each of two epochs; `fail_at` has (rank, batch): that rank fails there, once."""
     left = list(fail_at)
 
     @elastic.run

@@ -1,5 +1,4 @@
-"""Cases of torch_rank.py: what passes through collectives backwards, sparse tensors, and normalisation
-over all ranks."""
+"""Holds cases of torch_rank.py: what passes through collectives backwards, sparse tensors, and normalisation over all ranks."""
 
 import itertools
 
@@ -40,7 +39,7 @@ def case_of_a_second_derivative():
     tensor = leaf(2, value=3.0)
     first, = torch.autograd.grad((hvd.allreduce(tensor, op=hvd.Sum) ** 3).sum(), tensor, create_graph=True)
     second, = torch.autograd.grad(first.sum(), tensor)
-    # f = (n x)^3 on each of n ranks, whose gradients are added up twice.
+    # The function is f = (n x)^3 on each of n ranks, whose gradients are added up twice.
     expect_close(second, torch.full((2,), 6.0 * 3 * size * size * size, dtype=torch.float64), 1e-9)
 
 
@@ -113,7 +112,7 @@ def normalized(module, values):
 
 
 def case_batch_normalisation_over_all_ranks():
-    """As one process's over the whole batch, forward, backward and in the statistics."""
+    """It equals one process's over the whole batch, forward, backward and in the statistics."""
     rank, size = rank_and_size()
     for shape, options in (((3,), {}), ((3, 4), {"momentum": None}), ((3, 2, 2), {"affine": False})):
         torch.manual_seed(5)

@@ -1,4 +1,4 @@
-"""Cases of torch_rank.py: where Horovod's own tests and its users' programs stumbled."""
+"""Holds cases of torch_rank.py: where Horovod's own tests and its users' programs stumbled."""
 
 import copy
 import importlib
@@ -12,7 +12,7 @@ from torch_support import expect_close, rank_and_size
 
 
 def case_a_fresh_optimizer_has_gradients_once_its_state_was_broadcast():
-    """So a program may clip or look at them before the first backward()."""
+    """A program may then clip or look at them before the first backward()."""
     for kind, is_sparse in ((torch.optim.SGD, False), (torch.optim.Adam, False), (torch.optim.SparseAdam, True)):
         for is_wrapped in (True, False):
             model = torch.nn.Linear(3, 2)

@@ -1,9 +1,8 @@
-"""Cases of torch_rank.py: ways to use an optimizer, drawn at random from a seed. Each episode trains a model on the ranks, each with
-its rows, and on one process with all of them, in the same way: after every step the ranks have the same bits, and the weights of
-the one process.
+"""Holds cases of torch_rank.py: ways to use an optimizer, drawn at random from a seed. Each episode trains a model on the ranks,
+each with its rows, and on one process with all of them, in the same way: after every step the ranks have the same bits, and the
+weights of the one process.
 
-RUEDA_MATRIX_SEED and RUEDA_MATRIX_EPISODES say which episodes; a failure names its seed.
-"""
+RUEDA_MATRIX_SEED and RUEDA_MATRIX_EPISODES say which episodes; a failure names its seed."""
 
 import contextlib
 import os
@@ -16,8 +15,8 @@ from torch_support import rank_and_size
 
 FIRST_SEED = int(os.environ.get("RUEDA_MATRIX_SEED", "1"))
 EPISODES = int(os.environ.get("RUEDA_MATRIX_EPISODES", "40"))
-ROWS = 3  # of each rank in a pass
-WORDS = 7  # that an embedding has
+ROWS = 3  # the rows of each rank in a pass
+WORDS = 7  # the words that an embedding has
 
 OPTIMIZERS = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1),
@@ -33,7 +32,7 @@ ACTIONS = ("plain", "plain", "clipped", "drained", "drained_and_on", "closure", 
 
 
 class Model(torch.nn.Module):
-    """Three layers, the first of which may be an embedding with sparse gradients."""
+    """A network of three layers, the first of which may be an embedding with sparse gradients."""
 
     def __init__(self, seed, embeds):
         super().__init__()
@@ -51,7 +50,7 @@ class Model(torch.nn.Module):
 
 
 def draw(seed):
-    """What an episode is made of: the same on all ranks."""
+    """Returns what an episode is made of, which is the same on all ranks."""
     chosen = random.Random(seed)
     plan = {"seed": seed, "optimizer": chosen.choice(list(OPTIMIZERS)), "named": chosen.random() < 0.5,
             "groups": chosen.choice([None, None, 2, 3]), "passes": chosen.choice([1, 1, 2]),
@@ -67,7 +66,7 @@ def draw(seed):
         actions = [action if action in ("plain", "drained", "closure", "none", "skipped") else "plain" for action in actions]
         plan["zero"] = "none"
     if "converted" in actions:
-        plan["tolerance"] = 1e-3  # what is rounded may be rounded otherwise
+        plan["tolerance"] = 1e-3  # rounded values may be rounded differently
     plan["actions"] = actions
     return plan
 
@@ -97,7 +96,7 @@ class Side:
         self.pass_number = 0
 
     def loss(self):
-        """Of the next pass, over this side's rows."""
+        """Returns the loss of the next pass, over this side's rows."""
         _, size = rank_and_size()
         torch.manual_seed(7000 + 50 * self.plan["seed"] + self.pass_number)
         self.pass_number += 1
@@ -129,7 +128,7 @@ class Side:
         getattr(self, action)()
         if self.scheduler is not None:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of steps that were skipped
+                warnings.simplefilter("ignore")  # ignores those about steps that were skipped
                 self.scheduler.step()
 
     def plain(self):

@@ -1,4 +1,4 @@
-"""Cases of torch_rank.py: DistributedOptimizer against one process that has all the data."""
+"""Holds cases of torch_rank.py: DistributedOptimizer against one process that has all the data."""
 
 import contextlib
 import os
@@ -9,7 +9,7 @@ import rueda.torch as hvd
 import torch
 from torch_support import expect_close, expect_error, rank_and_size
 
-ROWS = 6  # of each rank
+ROWS = 6  # the rows of each rank
 
 
 @contextlib.contextmanager
@@ -30,7 +30,7 @@ def make_model(seed=3):
 
 
 def batch(step, rank, size):
-    """All ranks' rows, and this one's."""
+    """Returns all ranks' rows, and this one's."""
     torch.manual_seed(100 + step)
     whole = torch.randn(size * ROWS, 5, dtype=torch.float64)
     return whole, whole[rank * ROWS:(rank + 1) * ROWS]
@@ -119,7 +119,7 @@ def case_gradients_are_not_copied():
         assert after.submissions - before.submissions == 3 * 6
         assert not any(parameter.grad.any() for parameter in model.parameters())
         assert addresses == [parameter.grad.data_ptr() for parameter in model.parameters()]
-    # With the switch off they are, and the counter says so.
+    # With the switch off gradients are copied, and the counter says so.
     with switched(RUEDA_TORCH_ZERO_COPY="0"):
         before = rueda.stats()
         train_together(sgd, 1)
@@ -228,7 +228,7 @@ def case_clipping_between_synchronize_and_step():
 
 
 def case_parameters_without_a_gradient_here():
-    """A branch that only some ranks take: the others contribute zeros."""
+    """Only some ranks take the branch; the others contribute zeros."""
     rank, size = rank_and_size()
     first, second = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
     model = torch.nn.ModuleList([first, second])
@@ -253,7 +253,7 @@ def case_parameters_that_are_frozen_and_freed_shared_or_of_other_dtypes():
     shared = torch.nn.Linear(3, 3)
     frozen = torch.nn.Linear(3, 3)
     half = torch.nn.Linear(3, 3).to(torch.bfloat16)
-    single = torch.nn.Parameter(torch.tensor(2.0))  # no dimensions
+    single = torch.nn.Parameter(torch.tensor(2.0))  # has no dimensions
     nothing = torch.nn.Parameter(torch.zeros(0, 3))
     model = torch.nn.ModuleList([shared, shared, frozen, half])
     model.register_parameter("single", single)
@@ -309,7 +309,7 @@ def case_sparse_gradients():
             with optimizer.skip_synchronize():
                 optimizer.step()
         expect_close(embedding.weight.detach(), start - 0.2 * expected, 1e-5)
-        # Only some ranks compute it.
+        # Only some ranks compute the gradient.
         embedding.weight.grad = None
         if rank % 2 == 0:
             embedding(torch.tensor([9])).sum().backward()
@@ -382,7 +382,7 @@ def case_what_is_refused():
 
 
 def adasum_of(row):
-    """As the paper defines it, of flat float64 tensors; a row of them is halved again and again."""
+    """Returns Adasum as the paper defines it, of flat float64 tensors; a row of them is halved again and again."""
     if len(row) == 1:
         return row[0]
     middle = (len(row) + 1) // 2
@@ -393,10 +393,10 @@ def adasum_of(row):
 
 
 def case_adasum_reduces_what_each_ranks_step_changes():
-    """Against all ranks' steps made here; the optimizer has a state, and accumulates over two passes."""
+    """The result is compared with all ranks' steps made here; the optimizer has a state, and accumulates over two passes."""
     rank, size = rank_and_size()
     for compression, tolerance in ((hvd.Compression.none, 1e-12), (hvd.Compression.fp16, 2e-3)):
-        models = [make_model() for _ in range(size)]  # what each rank would have
+        models = [make_model() for _ in range(size)]  # stand for what each rank would have
         optimizers = [torch.optim.Adam(one.parameters(), lr=0.05) for one in models]
         mine = make_model()
         optimizer = hvd.DistributedOptimizer(torch.optim.Adam(mine.parameters(), lr=0.05), mine.named_parameters(),
@@ -410,7 +410,7 @@ def case_adasum_reduces_what_each_ranks_step_changes():
                 own.step()
             changes = zip(*([p.detach() - start for p, start in zip(model.parameters(), before)] for model in models))
             for number, (start, row) in enumerate(zip(before, changes)):
-                # Ranks of a node stand next to each other, and each node has as many.
+                # Ranks of a node stand next to each other, and all nodes have the same number.
                 after = start + adasum_of([one.flatten() for one in row]).view_as(start)
                 for model in models:
                     list(model.parameters())[number].detach().copy_(after)
@@ -420,7 +420,7 @@ def case_adasum_reduces_what_each_ranks_step_changes():
             optimizer.step()
             for found, expected in zip(mine.parameters(), models[0].parameters()):
                 expect_close(found, expected, tolerance)
-            for model in models:  # from here on as the daemon rounds
+            for model in models:  # rounds from here on as the daemon does
                 model.load_state_dict(mine.state_dict())
 
 

@@ -1,4 +1,5 @@
-"""A rank whose backward() raises while gradients are in the arena: torch_raises.py HOW. Its traceback is its end, and the job's."""
+"""Runs a rank whose backward() raises while gradients are in the arena: torch_raises.py HOW. Its traceback is its end, and the
+job's."""
 
 import os
 import sys
@@ -22,7 +23,7 @@ def one_backward_too_many(model, optimizer):
 
 
 def a_hook_of_the_users(model, optimizer):
-    """On all ranks, and with a reduction in the graph."""
+    """A hook raises on all ranks, with a reduction in the graph."""
     model(torch.ones(2, 50)).sum().backward()
     optimizer.step()
     model.weight.register_hook(lambda _: int("no number"))
@@ -30,7 +31,7 @@ def a_hook_of_the_users(model, optimizer):
 
 
 def in_ddp(*_):
-    """Another front end's hooks, and its buckets."""
+    """Raises under another front end, with its hooks and its buckets."""
     import rueda.distributed  # noqa: F401
     model = torch.nn.Linear(50, 50)
     torch.distributed.init_process_group("rueda")

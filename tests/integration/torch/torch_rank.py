@@ -1,5 +1,5 @@
-"""A rank that runs the cases of a module, torch_MODULE.py: functions named case_*, in the order of the
-text, on all ranks at once. Says "ok" at the end."""
+"""Runs the cases of a module, torch_MODULE.py, as a rank: functions named case_*, in the order of the text, on all ranks at once.
+Says "ok" at the end."""
 
 import importlib
 import os

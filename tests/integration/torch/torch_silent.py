@@ -1,5 +1,5 @@
-"""Cases of torch_rank.py: what once trained wrongly in silence, one case for each. The weights that every rank must have are worked
-out by hand: one weight, whose gradient on rank r is r + 1, and a learning rate of 1."""
+"""Holds cases of torch_rank.py: what once trained wrongly in silence, one case for each. The weights that every rank must have
+are worked out by hand: one weight, whose gradient on rank r is r + 1, and a learning rate of 1."""
 
 import rueda.torch as hvd
 import torch
@@ -7,7 +7,7 @@ from torch_support import expect_close, rank_and_size
 
 
 class One(torch.nn.Module):
-    """weight times the rank's number."""
+    """A model that multiplies its weight by the rank's number."""
 
     def __init__(self, weights=1):
         super().__init__()
@@ -85,7 +85,7 @@ def case_a_scheduler_of_the_plain_optimizer_steers_all_ranks():
     train(model, optimizer)
     scheduler.step()
     train(model, optimizer)
-    # lr 1, then 1/2 of a momentum of 1.5.
+    # The learning rate is 1, then 1/2, of a momentum of 1.5.
     expect_weight(model.weights[0], -mean_gradient() * (1 + 0.75), "the learning rate decays on rank 0 alone")
 
 
@@ -142,7 +142,7 @@ def case_a_closures_gradients_are_reduced_before_they_are_used():
     optimizer = wrap(model, torch.optim.LBFGS(model.parameters(), lr=0.5, max_iter=10))
     for _ in range(4):
         optimizer.step(make_closure(model, optimizer))
-    # The minimum of mean(r + 1) w + w^2.
+    # The expected value is the minimum of mean(r + 1) w + w^2.
     expect_close(model.weights[0].detach(), torch.full((3,), -mean_gradient() / 2), 1e-2, "LBFGS")
     weights = hvd.allgather(model.weights[0].detach().unsqueeze(0), name="weights")
     assert all(torch.equal(one, model.weights[0].detach()) for one in weights), weights
@@ -150,7 +150,7 @@ def case_a_closures_gradients_are_reduced_before_they_are_used():
 
 def case_step_hooks_are_called_once_a_step():
     if not hasattr(torch.optim.Optimizer, "register_step_post_hook"):
-        return  # PyTorch 1.13 has none
+        return  # PyTorch 1.13 does not have it
     model = One()
     optimizer = wrap(model)
     hvd.broadcast_optimizer_state(optimizer, root_rank=0)

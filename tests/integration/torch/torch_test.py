@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""rueda.torch under ruedarun, on one rank and on several, on one node and on two."""
+"""Tests rueda.torch under ruedarun, on one rank and on several, on one node and on two."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What the Python package refuses before it submits anything."""
+"""Tests what the Python package refuses before it submits anything."""
 
 import os
 import pickle

@@ -1,5 +1,4 @@
-"""Arrays of every kind through the package and the library, against a stand-in daemon for one
-rank."""
+"""Tests arrays of every kind through the package and the library, against a stand-in daemon for one rank."""
 
 import gc
 import os
@@ -104,7 +103,7 @@ class ArrayTest(DaemonTest):
         self.assertEqual([r.shape for r in results], [(3,), (2, 2)])
 
     def test_groups_in_place_return_the_arrays(self):
-        first, second = np.ones(3, np.float32), np.ones((4, 2), np.float32)[::2]  # the latter is not contiguous
+        first, second = np.ones(3, np.float32), np.ones((4, 2), np.float32)[::2]  # the second is not contiguous
         results = rueda.grouped_allreduce_([first, second], op=rueda.Sum, prescale_factor=3.0, timeout=20)
         self.assertTrue(results[0] is first and results[1] is second)
         self.assertTrue((first == 3).all() and (second == 3).all())
@@ -193,7 +192,7 @@ class HoldTest(DaemonTest):
 
     def setUp(self):
         super().setUp()
-        # Nothing ends here, so a clean goodbye would wait for its full time: the daemon goes first.
+        # No operation ends here, so a clean goodbye would wait for its full time; so the daemon goes first.
         self.addCleanup(self.daemon.process.kill)
 
     def test_timeout_then_death(self):

@@ -1,4 +1,4 @@
-"""Where librueda is looked for, and what a program is told that cannot attach."""
+"""Tests where librueda is looked for, and what a program is told that cannot attach."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ JOB = {"RUEDA_JOB_ID": "job", "RUEDA_JOB_TOKEN": "00" * 32, "RANK": "0", "LOCAL_
 
 
 def run_init(**environment):
-    """The last line that a process printed which called rueda.init() in this environment."""
+    """Returns the last line that a process printed which called rueda.init() in this environment."""
     kept = {k: v for k, v in os.environ.items() if k not in JOB and k != "RUEDA_SOCKET"}
     done = subprocess.run([sys.executable, "-c", "import rueda; rueda.init()"], capture_output=True,
                           text=True, timeout=30, check=False, env={**kept, **environment})

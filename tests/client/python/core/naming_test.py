@@ -1,4 +1,4 @@
-"""The names that Horovod users know."""
+"""Tests the names that Horovod users know."""
 
 import inspect
 import re
@@ -54,7 +54,7 @@ class NamingTest(unittest.TestCase):
         self.assertEqual(_operations.name_for("allreduce", None), "allreduce.noname.1")
 
     def test_automatic_names_come_again(self):
-        """They once were other ones for ever, and a job ended after 1,048,576."""
+        """Each call once had a new name, and a job ended after 1,048,576."""
         for function, most in (("allreduce", 1024), ("grouped_allreduce", 64)):
             _operations.reset()
             names = [_operations.name_for(function, None) for _ in range(3 * most)]
@@ -69,7 +69,7 @@ class NamingTest(unittest.TestCase):
         self.assertEqual(_operations.name_for("allreduce", None), "allreduce.noname.2")
 
     def test_every_package_is_in_the_wheel(self):
-        """rueda.distributed once was not; wheel_test builds them."""
+        """rueda.distributed was once missing; wheel_test builds the wheel."""
         try:
             from setuptools import find_packages
         except ImportError:

@@ -1,4 +1,4 @@
-"""The type hints hold together, and every public function and class says what it does."""
+"""Tests that the type hints hold together, and that every public function and class says what it does."""
 
 import inspect
 import subprocess
@@ -20,7 +20,7 @@ except ImportError:
 
 
 def public(module):
-    """(name, object) of the functions and classes that a module offers, and of their public methods."""
+    """Yields (name, object) of the functions and classes that a module offers, and of their public methods."""
     for name in module.__all__:
         item = getattr(module, name)
         if inspect.isclass(item) and item.__module__.startswith("rueda"):

@@ -1,4 +1,4 @@
-"""Who is told when an operation has ended, and in which order operations of one name begin."""
+"""Tests who is told when an operation has ended, and in which order operations of one name begin."""
 
 import random
 import sys
@@ -39,7 +39,7 @@ class Ending:
 
 
 class EndsAfterALook(Ending):
-    """Ends the moment after it was looked at for the first time: as by another thread that waits for it."""
+    """An operation that ends the moment after it was looked at for the first time, as if another thread had waited for it."""
 
     def poll(self):
         had_ended = self.end.is_set()

@@ -1,4 +1,4 @@
-"""The names of torch.distributed's collectives, which have none of their own."""
+"""Tests the names of torch.distributed's collectives, which have none of their own."""
 
 import random
 import sys
@@ -35,7 +35,7 @@ class NamesTest(unittest.TestCase):
         self.assertEqual(sorted(number for _, number in rounds[-1]), [0, 1, 2])
 
     def test_a_step_with_a_rare_kind_first_is_one_round(self):
-        """Layers that are alike, after one that is not."""
+        """The step has layers that are alike, after one that is not."""
         step = ["embedding"] + ["weight", "bias"] * 50
         names = Names()
         rounds = [named(step, names) for _ in range(4)]
@@ -51,7 +51,7 @@ class NamesTest(unittest.TestCase):
             self.assertEqual(named(["a", "b", "c"], names), steady)
 
     def test_the_first_call_that_differs_has_one_name_on_all_ranks(self):
-        """Else each would wait for the other, until the group's timeout."""
+        """Otherwise each rank would wait for the other, until the group's timeout."""
         for seed in range(200):
             chosen = random.Random(seed)
             step = [chosen.choice("abcd") for _ in range(chosen.randrange(1, 9))]

@@ -1,4 +1,4 @@
-"""Messages between ranks: what send() and recv() of rueda.distributed stand on, several ranks in one process."""
+"""Tests the messages between ranks that send() and recv() of rueda.distributed use, with several ranks in one process."""
 
 import asyncio
 import concurrent.futures
@@ -58,7 +58,7 @@ class PeersTest(unittest.TestCase):
             self.assertEqual(bytes(room), b"hello")
 
     def test_in_random_orders(self):
-        """Messages of one channel from one rank come in order; of others in any."""
+        """Messages of one channel from one rank come in order; messages of other channels come in any order."""
         chosen = random.Random(3)
         for _ in range(20):
             sends = [(source, Channel(0, chosen.randrange(2), tag), os.urandom(chosen.choice((0, 1, 9, 70_000))))
@@ -102,7 +102,7 @@ class PeersTest(unittest.TestCase):
 
     def test_who_waits_for_one_that_leaves_is_told(self):
         self.recv(1, bytearray(1), [0])
-        self.send(0, 1, b"x").result(PATIENCE_S)  # they are connected
+        self.send(0, 1, b"x").result(PATIENCE_S)  # connects the two
         taken = self.recv(1, bytearray(1), [0])
         sent = self.send(1, 0, b"y")
         self.peers.pop(0).close()
@@ -114,13 +114,13 @@ class PeersTest(unittest.TestCase):
             self.peers[0].send(CHANNEL, 0, memoryview(b"z")).result(PATIENCE_S)
 
     def test_who_waits_for_one_that_never_connected_and_has_gone_is_told(self):
-        """Before the recv(), and behind it."""
+        """The rank goes before the recv(), or after it."""
         self.peers[2].close()
         for _ in range(2):
             with self.assertRaisesRegex(PeerError, "rank 2 has ended its connection to rank 0"):
                 self.recv(0, bytearray(5), [2]).result(PATIENCE_S)
         waiting = self.recv(0, bytearray(5), [1])
-        self.assertEqual(self.send(0, 1, b"there").done(), False)  # the connection is there, and of use
+        self.assertEqual(self.send(0, 1, b"there").done(), False)  # the connection is there, and works
         self.recv(1, bytearray(5), [0]).result(PATIENCE_S)
         self.peers[1].close()
         with self.assertRaisesRegex(PeerError, "rank 1 has ended its connection to rank 0"):

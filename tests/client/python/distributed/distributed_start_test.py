@@ -1,4 +1,4 @@
-"""What ranks agree on through PyTorch's store before they join the job."""
+"""Tests what ranks agree on through PyTorch's store before they join the job."""
 
 import os
 import sys
@@ -18,7 +18,7 @@ from rueda.distributed import _backend, _start
 
 
 class Store(dict):
-    """One that outlives its ranks, as torchrun's does."""
+    """A store that outlives its ranks, as torchrun's does."""
 
     def set(self, key, value):
         self[key] = value.encode()
@@ -44,7 +44,7 @@ class StartTest(unittest.TestCase):
 
 
 class WaitingStore:
-    """get() waits for set(), as PyTorch's does."""
+    """A store whose get() waits for set(), as PyTorch's does."""
 
     def __init__(self):
         self.values = {}
@@ -62,10 +62,11 @@ class WaitingStore:
 
 
 class GroupsTest(unittest.TestCase):
-    """PyTorch 1.13 gives groups that their members alone make at the same time one store; a pair once got the other's data."""
+    """PyTorch 1.13 gives groups that their members alone make at the same time one store. A pair once got the other pair's data.
+    """
 
     def make_at_once(self, groups):
-        """What each rank takes for its group's members, or the error that it gets."""
+        """Returns what each rank takes for its group's members, or the error that it gets."""
         store, found = WaitingStore(), {}
 
         def make(rank, members):

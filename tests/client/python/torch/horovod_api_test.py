@@ -1,9 +1,7 @@
 #!/usr/bin/python3
-"""rueda.torch has every name of horovod.torch 0.28.1, with its signature.
+"""Tests that rueda.torch has every name of horovod.torch 0.28.1, with its signature.
 
-horovod_signatures.json is made from that release's source by horovod_signatures.py. What differs on
-purpose is listed here.
-"""
+horovod_signatures.json is made from that release's source by horovod_signatures.py. Intended differences are listed here."""
 
 import importlib.util
 import inspect
@@ -18,7 +16,7 @@ if HAS_TORCH:
     import rueda.torch as hvd
     import torch
 
-# Names whose parameters differ, and why.
+# The names whose parameters differ, and the reasons.
 DIFFERENT = {
     "ProcessSet.__init__": "takes ranks alone, no MPI communicator",
 }
@@ -31,7 +29,7 @@ def load_table():
 
 
 def found_signature(function):
-    """As the table has them, but with the defaults themselves."""
+    """Returns a signature in the form of the table, but with the defaults themselves."""
     marks = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
     return [(marks.get(one.kind, "") + one.name, one.default) for one in inspect.signature(function).parameters.values()
             if one.name != "self"]
@@ -72,7 +70,7 @@ class HorovodApiTest(unittest.TestCase):
                     self.check(name, value, wanted["function"])
                 for method, signature in wanted.get("class", {}).items():
                     if name == "DistributedOptimizer()" and method in ("zero_grad", "load_state_dict"):
-                        continue  # the wrapped optimizer's own
+                        continue  # the method belongs to the wrapped optimizer
                     self.check(f"{name}.{method}", getattr(value, method), signature)
 
     def test_all_names_are_exported(self):

@@ -16,7 +16,7 @@ import sys
 import tarfile
 
 PACKAGE = "horovod/torch/__init__.py"
-# Bound in horovod.torch by names that are not functions of the module that they come from.
+# horovod.torch binds these names, which are not functions of the module that they come from.
 METHODS = {"horovod/torch/mpi_ops.py": ("horovod/common/basics.py", "HorovodBasics")}
 ELSEWHERE = {"ProcessSet": "horovod/common/process_sets.py", "add_process_set": "horovod/common/process_sets.py",
              "remove_process_set": "horovod/common/process_sets.py",
@@ -27,7 +27,7 @@ ELASTIC = {"run": "horovod/torch/elastic/__init__.py", "TorchState": "horovod/to
 
 
 def reader(source):
-    """A function from a path inside the archive to its text."""
+    """Returns a function from a path inside the archive to its text."""
     if os.path.isdir(source):
         def read(path):
             with open(os.path.join(source, path), encoding="utf-8") as file:
@@ -52,7 +52,7 @@ def signature(function, is_method=False):
 
 
 def entry(tree, name):
-    """A function's signature, a class's public methods, or None for what is neither."""
+    """Returns a function's signature, a class's public methods, or None for anything else."""
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name == name:
             return {"function": signature(node)}
