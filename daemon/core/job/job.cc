@@ -278,9 +278,7 @@ void JobCore::on_left(Rank rank, Output& output) {
     return;
   }
   handover_.hand_over_children(output);
-  if (state_ == JobState::kSuspecting && missed_.empty() &&
-      std::all_of(suspects_.begin(), suspects_.end(),
-                  [&](NodeIndex node) { return goodbyes_.has_left(node); })) {
+  if (state_ == JobState::kSuspecting && suspicion_.is_refuted(goodbyes_)) {
     lift_suspicion(output);
   }
 }
@@ -323,7 +321,7 @@ void JobCore::launch_ordered(Collectives& set, Output& output) {
 void JobCore::on(const OperationDone& event, Output& output) {
   // Sealed: nothing is delivered (R3), unless the suspicion turns out to be none. A recovery knows
   // that by itself.
-  if (state_ == JobState::kSuspecting && !recovery_) held_done_.push_back(event);
+  if (state_ == JobState::kSuspecting && !recovery_) suspicion_.keep(event);
   const bool is_wanted = state_ == JobState::kRunning || (recovery_ && state_ != JobState::kFailed);
   Collectives* set = is_wanted ? sets_.find(event.process_set) : nullptr;
   if (!set) return;

@@ -27,6 +27,7 @@
 #include "daemon/core/job/local_ranks.h"
 #include "daemon/core/job/message_router.h"
 #include "daemon/core/job/process_sets.h"
+#include "daemon/core/job/suspicion.h"
 #include "daemon/core/job/tree_handover.h"
 #include "daemon/core/messages/messages.h"
 #include "daemon/core/model/layout.h"
@@ -162,12 +163,7 @@ class JobCore {
   LocalRanks ranks_;
 
   Forming forming_;
-  // Suspecting.
-  std::set<NodeIndex> suspects_;
-  std::set<NodeIndex> missed_;            // of them, who cannot turn out to have left in good order
-  std::vector<OperationDone> held_done_;  // operations that ended meanwhile
-  TicksMs suspicion_deadline_ = 0;
-  Status suspicion_;
+  Suspicion suspicion_;
 
   // Of the epoch.
   ProcessSets sets_;

@@ -92,7 +92,7 @@ void JobCore::finish_epoch(Output& output) {
   sets_.end();
   recovery_.reset();
   early_.clear();
-  held_done_.clear();
+  suspicion_.forget();
   goodbyes_.forget();
   handover_.forget();
   state_ = JobState::kForming;
@@ -111,7 +111,7 @@ std::optional<TicksMs> JobCore::wakes_at() const {
     case JobState::kRunning:
       return earlier(earlier(sets_.wakes_at(), recovery_wakes_at()), handover_.wakes_at());
     case JobState::kSuspecting:
-      return earlier(earlier(suspicion_deadline_, recovery_wakes_at()), handover_.wakes_at());
+      return earlier(earlier(suspicion_.deadline(), recovery_wakes_at()), handover_.wakes_at());
     case JobState::kSealed:
     case JobState::kFailed: return recovery_wakes_at();
   }
@@ -124,8 +124,11 @@ void JobCore::on(const TimePassed&, Output& output) {
   }
   if (state_ == JobState::kForming) {
     if (Status status = forming_.on_time(output); !status.is_ok()) fail(status, output);
-  } else if (state_ == JobState::kSuspecting && now_ >= suspicion_deadline_) {
-    for (const NodeIndex node : std::set<NodeIndex>(suspects_)) suspect(node, suspicion_, output);
+  } else if (state_ == JobState::kSuspecting && now_ >= suspicion_.deadline()) {
+    const Status cause = suspicion_.cause();
+    for (const NodeIndex node : std::set<NodeIndex>(suspicion_.nodes())) {
+      suspect(node, cause, output);
+    }
   } else if (state_ == JobState::kRunning) {
     for (Collectives* set : sets_.every()) {
       StallOutput said;
@@ -169,18 +172,12 @@ void JobCore::on(const DataChannelLost& event, Output& output) {
   // It has nothing to do here any more; but it may have gone before all that it had to pass on was
   // taken.
   if (goodbyes_.has_left(event.node) && !event.is_missed) return;
-  if (state_ == JobState::kSuspecting) {
-    suspects_.insert(event.node);
-    if (event.is_missed) missed_.insert(event.node);
-  }
+  if (state_ == JobState::kSuspecting) suspicion_.add(event.node, event.is_missed);
   if (state_ != JobState::kRunning) return;
   // Sealed from here on. The peer may have closed because it knows the true cause, and tells it.
   state_ = JobState::kSuspecting;
-  suspects_ = {event.node};
-  missed_.clear();
-  if (event.is_missed) missed_.insert(event.node);
-  suspicion_ = event.status;
-  suspicion_deadline_ = now_ + options_.suspicion_grace_ms;
+  suspicion_.begin(event.status, now_ + options_.suspicion_grace_ms);
+  suspicion_.add(event.node, event.is_missed);
   if (!recovery_) return;
   RecoveryOutput said;
   recovery_->hold_deliveries(now_, true, said);
@@ -200,7 +197,7 @@ void JobCore::on(const OperationFailed& event, Output& output) {
 // The suspects had closed because all their ranks have left: nobody is missing.
 void JobCore::lift_suspicion(Output& output) {
   state_ = JobState::kRunning;
-  for (const OperationDone& done : std::exchange(held_done_, {})) on(done, output);
+  for (const OperationDone& done : suspicion_.take_done()) on(done, output);
   if (recovery_) {
     RecoveryOutput said;
     recovery_->hold_deliveries(now_, false, said);
@@ -235,7 +232,7 @@ void JobCore::end(Status status, Output& output) {
   state_ = JobState::kFailed;
   failure_ = std::move(status);
   sets_.fail(failure_, output);
-  held_done_.clear();
+  suspicion_.forget();
   goodbyes_.drop_pending();
   early_.clear();
   output.failed = failure_;

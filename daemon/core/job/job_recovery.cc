@@ -84,7 +84,7 @@ void JobCore::carry_out(RecoveryOutput said, Output& output) {
 void JobCore::on_sealed(Output& output) {
   if (state_ != JobState::kFailed) {
     state_ = JobState::kSealed;
-    suspects_.clear();
+    suspicion_.forget();
     output.sealed = epoch_;
     return;
   }
