@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "daemon/core/model/mutants.h"
+
 namespace rueda::core {
 namespace {
 
@@ -11,6 +13,11 @@ JobOptions with_tree(JobOptions options, const Layout& layout) {
       options.recovery.policy == DeathPolicy::kFail && layout.node_count() > options.tree.threshold;
   options.agreement.tree_fan_in = has_tree ? options.tree.fan_in : 0;
   return options;
+}
+
+std::optional<TicksMs> earlier(std::optional<TicksMs> one, std::optional<TicksMs> other) {
+  if (!one || !other) return one ? one : other;
+  return std::min(*one, *other);
 }
 
 }  // namespace
@@ -70,7 +77,94 @@ Status JobCore::may_attach(LocalRank rank) const {
   return Status::ok();
 }
 
-// --- The local ranks ---------------------------------------------------------------------------
+// --- The epoch forms ----------------------------------------------------------------------------
+
+void JobCore::send_join(Output& output) {
+  forming_.tell(output);
+  start_if_complete(output);
+}
+
+void JobCore::on_join(NodeIndex from, Epoch epoch, const Join& join, Output& output) {
+  if (epoch != epoch_) return;
+  if (state_ == JobState::kFailed) {
+    router_.send_straight(from, Fail{failure_}, output);
+    return;
+  }
+  if (state_ != JobState::kForming) return;
+  if (Status fits = forming_.check(from, join); !fits.is_ok()) {
+    fail(fits, output);
+    // By the tree that the other node was told, this node is its parent.
+    if (from != self_ && !router_.links().is_neighbour(from)) {
+      router_.send_straight(from, Fail{failure_}, output);
+    }
+    return;
+  }
+  if (Status said = forming_.on_join(from, join, output); !said.is_ok()) return fail(said, output);
+  start_if_complete(output);
+}
+
+void JobCore::start_if_complete(Output& output) {
+  if (!forming_.is_complete()) return;
+  const Start start = forming_.start();
+  RUEDA_CHECK(layout_.set_ring(start.ring).is_ok());
+  router_.send(kEverybodyBelow, start, output);
+  begin_epoch(start.data_addresses, output);
+}
+
+void JobCore::on_start(const Message& message, const Start& start, Output& output) {
+  if (state_ != JobState::kForming || message.sender() != router_.links().parent()) return;
+  if (start.data_addresses.size() != static_cast<size_t>(layout_.node_count())) {
+    fail(Status(Code::kInternal,
+                "the coordinator named " + std::to_string(start.data_addresses.size()) +
+                    " data addresses for " + std::to_string(layout_.node_count()) + " nodes"),
+         output);
+    return;
+  }
+  const bool ignores = RUEDA_MUTANT(kRingIgnored);
+  const std::vector<NodeIndex>& ring = ignores ? layout_.members() : start.ring;
+  if (Status fits = layout_.set_ring(ring); !fits.is_ok()) {
+    fail(Status(Code::kInternal, "the coordinator's start is wrong: " + fits.message()), output);
+    return;
+  }
+  router_.pass_on(message, kEverybodyBelow, output);
+  begin_epoch(start.data_addresses, output);
+}
+
+void JobCore::begin_epoch(const std::vector<std::string>& data_addresses, Output& output) {
+  state_ = JobState::kRunning;
+  forming_.end();
+  recovery_.reset();
+  if (recovers()) recovery_.emplace(layout_, self_, options_.recovery, epoch_);
+  sets_.begin(epoch_, recovery_ ? &*recovery_ : nullptr);
+  output.started = EpochStarted{epoch_, data_addresses};
+  if (!recovery_) return;
+  RecoveryOutput said;
+  recovery_->start(now_, said);
+  carry_out(std::move(said), output);
+}
+
+void JobCore::finish_epoch(Output& output) {
+  // A rank leaves only when nothing of it is in flight, so nothing can be left over.
+  if (submissions_in_flight() > 0) {
+    fail(Status(Code::kInternal, "the coordinator ended the epoch with operations in flight"),
+         output);
+    return;
+  }
+  output.finished = epoch_;
+  sets_.end();
+  recovery_.reset();
+  early_.clear();
+  suspicion_.forget();
+  goodbyes_.forget();
+  handover_.forget();
+  state_ = JobState::kForming;
+  ++epoch_.value;
+  router_.begin(epoch_);
+  ranks_.begin_next_epoch();
+  if (!ranks_.is_empty()) send_join(output);
+}
+
+// --- The local ranks ----------------------------------------------------------------------------
 
 void JobCore::on(const RankAttached& event, Output& output) {
   if (state_ != JobState::kForming) {
@@ -136,7 +230,9 @@ void JobCore::on(const Submitted& event, Output& output) {
   sets_.submit(std::move(submission), output);
 }
 
-// --- Messages ------------------------------------------------------------------------------------
+void JobCore::on(const RankWaits& event, Output&) { sets_.set_waited(event.rank, event.ticket); }
+
+// --- Messages -----------------------------------------------------------------------------------
 
 void JobCore::on(const MessageArrived& event, Output& output) {
   const Message& message = event.message;
@@ -228,6 +324,8 @@ Status JobCore::on_set_message(const Message& message, Output& output) {
   return status;
 }
 
+// --- Goodbyes -----------------------------------------------------------------------------------
+
 void JobCore::on_leave(NodeIndex from, const Leave& leave, Output& output) {
   if (!is_coordinator()) {
     if (from == self_) router_.send(layout_.coordinator(), leave, output);
@@ -283,9 +381,7 @@ void JobCore::on_left(Rank rank, Output& output) {
   }
 }
 
-// --- Running -------------------------------------------------------------------------------------
-
-void JobCore::on(const RankWaits& event, Output&) { sets_.set_waited(event.rank, event.ticket); }
+// --- The order of operations --------------------------------------------------------------------
 
 void JobCore::on(const TurnEnded&, Output& output) {
   // While suspecting, too: the word that ends a suspicion may wait for a plan to be given up.
@@ -345,6 +441,265 @@ void JobCore::carry_out(uint32_t set, StallOutput& said, Output& output) {
   for (auto& [to, message] : said.sends) router_.send(to, std::move(message), output, set);
   std::move(said.lines.begin(), said.lines.end(), std::back_inserter(output.stall_lines));
   if (!said.failure.is_ok()) fail(said.failure, output);
+}
+
+// --- What goes wrong ----------------------------------------------------------------------------
+
+void JobCore::on(const OperationFailed& event, Output& output) {
+  // It stands still at a neighbour, who is named.
+  for (const NodeIndex member : layout_.members()) {
+    if (member == self_ || layout_.node(member).node_id != event.status.origin().node_id) continue;
+    suspect(member, event.status, output);
+    return;
+  }
+  fail(event.status, output);
+}
+
+void JobCore::on(const NodeLost& event, Output& output) {
+  if (state_ == JobState::kForming && !forming_.has_heard_of(event.node))
+    return;  // it never was there
+  if (recovery_) {
+    suspect(event.node, event.status, output);
+    return;
+  }
+  const bool is_new_parent = event.node == handover_.next_parent();
+  if (router_.has_tree() && !router_.links().is_neighbour(event.node) && !is_new_parent) return;
+  if (!is_new_parent && goodbyes_.has_left(event.node) && !handover_.leads_to_ranks(event.node)) {
+    for (Collectives* set : sets_.every()) {
+      if (set->layout().is_member(event.node)) set->on_node_gone(event.node);
+    }
+    if (router_.has_tree()) handover_.on_child_gone(event.node, output);
+    on(TurnEnded{}, output);  // what it had decreed still counts
+    const std::vector<Collectives*> sets = sets_.every();
+    const bool is_missed =
+        event.node == layout_.coordinator() &&
+        std::any_of(sets.begin(), sets.end(), [](const auto* set) { return set->awaits_decree(); });
+    if (!is_missed) return;
+  }
+  fail(event.status, output);
+}
+
+void JobCore::on(const DataChannelLost& event, Output& output) {
+  if (!layout_.is_member(event.node) || !sets_.is_wanted(event.process_set)) return;
+  // It has nothing to do here any more; but it may have gone before all that it had to pass on was
+  // taken.
+  if (goodbyes_.has_left(event.node) && !event.is_missed) return;
+  if (state_ == JobState::kSuspecting) suspicion_.add(event.node, event.is_missed);
+  if (state_ != JobState::kRunning) return;
+  // Sealed from here on. The peer may have closed because it knows the true cause, and tells it.
+  state_ = JobState::kSuspecting;
+  suspicion_.begin(event.status, now_ + options_.suspicion_grace_ms);
+  suspicion_.add(event.node, event.is_missed);
+  if (!recovery_) return;
+  RecoveryOutput said;
+  recovery_->hold_deliveries(now_, true, said);
+  carry_out(std::move(said), output);
+}
+
+// The suspects had closed because all their ranks have left: nobody is missing.
+void JobCore::lift_suspicion(Output& output) {
+  state_ = JobState::kRunning;
+  for (const OperationDone& done : suspicion_.take_done()) on(done, output);
+  if (recovery_) {
+    RecoveryOutput said;
+    recovery_->hold_deliveries(now_, false, said);
+    carry_out(std::move(said), output);
+  }
+  for (Collectives* set : sets_.every()) launch_ordered(*set, output);
+}
+
+void JobCore::suspect(NodeIndex node, const Status& status, Output& output) {
+  if (!recovery_) {
+    fail(status, output);
+    return;
+  }
+  RecoveryOutput said;
+  recovery_->on_suspicion(now_, node, status.message(), said);
+  carry_out(std::move(said), output);
+}
+
+void JobCore::withdraw(const Status& status, Output& output) {
+  if (!recovery_) {
+    fail(status, output);
+    return;
+  }
+  if (state_ == JobState::kFailed) return;
+  end(status, output);
+  RecoveryOutput said;
+  recovery_->withdraw(now_, status.message(), said);
+  carry_out(std::move(said), output);
+}
+
+void JobCore::on(const JobClosed& event, Output& output) {
+  if (ranks_.is_empty()) {  // nobody here to be missed
+    if (epoch_goes_on()) handover_.depart(output);
+    return;
+  }
+  withdraw(event.status, output);
+}
+
+void JobCore::fail(Status status, Output& output) {
+  if (state_ == JobState::kFailed) return;
+  end(std::move(status), output);
+  recovery_.reset();
+  for (const NodeIndex neighbour : router_.links().neighbours()) {
+    router_.send_straight(neighbour, Fail{failure_}, output);
+  }
+  const std::optional<NodeIndex> next = handover_.next_parent();
+  if (next && !router_.links().is_neighbour(*next)) {
+    router_.send_straight(*next, Fail{failure_}, output);
+  }
+}
+
+void JobCore::end(Status status, Output& output) {
+  RUEDA_CHECK(!status.is_ok());
+  state_ = JobState::kFailed;
+  failure_ = std::move(status);
+  sets_.fail(failure_, output);
+  suspicion_.forget();
+  goodbyes_.drop_pending();
+  early_.clear();
+  output.failed = failure_;
+}
+
+// --- Policy `shrink` ----------------------------------------------------------------------------
+
+void JobCore::on_recovery_message(const Message& message, Output& output) {
+  if (!recovery_) {
+    // Over for a reason that is not the recovery's to decide.
+    if (state_ == JobState::kFailed) {
+      router_.send_straight(message.from, Fail{failure_}, output);
+    }
+    return;
+  }
+  const auto& body = std::get<RecoveryBody>(message.body);
+  if (message.epoch == epoch_ && std::holds_alternative<Heartbeat>(body)) {
+    const Status all = router_.check_received(message.from, message.number);
+    if (!all.is_ok()) return suspect(message.from, all, output);
+  }
+  RecoveryOutput said;
+  recovery_->on_message(now_, {message.from, message.epoch, body}, said);
+  carry_out(std::move(said), output);
+}
+
+void JobCore::carry_out(RecoveryOutput said, Output& output) {
+  const bool is_over = state_ == JobState::kFailed;
+  for (auto& [to, message] : said.sends) {
+    // How many have gone before it in the epoch: what was lost while the link was down is missed,
+    // even if nothing else is said.
+    const bool tells_number =
+        std::holds_alternative<Heartbeat>(message.body) && message.epoch == epoch_;
+    const uint64_t number = tells_number ? router_.sent_to(to) : 0;
+    output.sends.emplace_back(to, Message{self_, message.epoch, number, std::move(message.body)});
+  }
+  if (said.next && !is_over) adopt(std::move(*said.next), output);
+  if (said.sealed) on_sealed(output);
+  if (is_over) return;
+  for (const CompletedOperation& completed : said.deliveries) {
+    sets_.all_ranks().deliver(completed, output);
+  }
+  const auto append = [](auto& to, const auto& from) {
+    to.insert(to.end(), from.begin(), from.end());
+  };
+  append(output.freed_partials, said.freed_partials);
+  append(output.freed_finals, said.freed_finals);
+  if (said.ended) {
+    end(said.ended->status, output);
+  } else if (!said.deliveries.empty() || !said.freed_finals.empty()) {
+    launch_ordered(sets_.all_ranks(), output);
+  }
+}
+
+void JobCore::on_sealed(Output& output) {
+  if (state_ != JobState::kFailed) {
+    state_ = JobState::kSealed;
+    suspicion_.forget();
+    output.sealed = epoch_;
+    return;
+  }
+  // The data plane has been dropped already.
+  on(DataStopped{recovery_->epoch(), {}}, output);
+}
+
+void JobCore::on(const DataStopped& event, Output& output) {
+  if (!recovery_ || event.epoch != recovery_->epoch()) return;
+  std::vector<Rank> left = ranks_.missing();  // they have said goodbye in this epoch
+  left.insert(left.end(), goodbyes_.left().begin(), goodbyes_.left().end());
+  RecoveryOutput said;
+  recovery_->on_stopped(now_, event.held, std::move(left), said);
+  carry_out(std::move(said), output);
+}
+
+void JobCore::adopt(NextEpoch next, Output& output) {
+  std::string lost;
+  for (const NodeIndex node : next.lost) {
+    lost += (lost.empty() ? "" : ", ") + layout_.node(node).node_id;
+  }
+  output.notes.push_back("epoch " + std::to_string(next.epoch.value) +
+                         (lost.empty() ? " goes on with all nodes" : " goes on without " + lost) +
+                         (next.reason.empty() ? "" : ": " + next.reason));
+  layout_.shrink_to(next.members);
+  epoch_ = next.epoch;
+  router_.begin(epoch_);
+  state_ = JobState::kRunning;
+  goodbyes_.forget();
+  sets_.adopt(next, output);
+  output.recovered = next;
+  // Whose goodbye the decision does not know says it again.
+  for (const Rank rank : ranks_.missing()) {
+    if (std::find(next.left.begin(), next.left.end(), rank) != next.left.end()) continue;
+    on_leave(self_, {rank, {}}, output);
+  }
+  if (goodbyes_.has_everybody_left()) {
+    finish_epoch(output);
+    return;
+  }
+  launch_ordered(sets_.all_ranks(), output);
+  for (Message& message : std::exchange(early_, {})) on(MessageArrived{std::move(message)}, output);
+}
+
+// --- Time ---------------------------------------------------------------------------------------
+
+std::optional<TicksMs> JobCore::wakes_at() const {
+  switch (state_) {
+    case JobState::kForming: return forming_.wakes_at();
+    case JobState::kRunning:
+      return earlier(earlier(sets_.wakes_at(), recovery_wakes_at()), handover_.wakes_at());
+    case JobState::kSuspecting:
+      return earlier(earlier(suspicion_.deadline(), recovery_wakes_at()), handover_.wakes_at());
+    case JobState::kSealed:
+    case JobState::kFailed: return recovery_wakes_at();
+  }
+  return std::nullopt;
+}
+
+std::optional<TicksMs> JobCore::recovery_wakes_at() const {
+  return recovery_ ? recovery_->deadline() : std::nullopt;
+}
+
+void JobCore::on(const TimePassed&, Output& output) {
+  if (epoch_goes_on()) {
+    if (Status status = handover_.on_time(output); !status.is_ok()) fail(status, output);
+  }
+  if (state_ == JobState::kForming) {
+    if (Status status = forming_.on_time(output); !status.is_ok()) fail(status, output);
+  } else if (state_ == JobState::kSuspecting && now_ >= suspicion_.deadline()) {
+    const Status cause = suspicion_.cause();
+    for (const NodeIndex node : std::set<NodeIndex>(suspicion_.nodes())) {
+      suspect(node, cause, output);
+    }
+  } else if (state_ == JobState::kRunning) {
+    for (Collectives* set : sets_.every()) {
+      StallOutput said;
+      set->on_time(said);
+      carry_out(set->id(), said, output);
+      if (state_ == JobState::kFailed) return;
+    }
+  }
+  if (!recovery_) return;
+  RecoveryOutput said;
+  recovery_->on_time(now_, said);
+  carry_out(std::move(said), output);
 }
 
 }  // namespace rueda::core

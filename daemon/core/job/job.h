@@ -6,7 +6,7 @@
 //                         \-> suspecting -> failed <-/
 // Policy `fail`: the first death ends the job, and every survivor is told who died.
 //
-// Policy `shrink` (job_recovery.cc): running -> suspecting -> sealed -> running, in the next epoch,
+// Policy `shrink`: running -> suspecting -> sealed -> running, in the next epoch,
 // with those that are left (recovery.h). Failed is who was left out, and who has no majority.
 #pragma once
 
@@ -128,7 +128,7 @@ class JobCore {
   Status on_set_message(const Message& message, Output& output);
   void carry_out(uint32_t set, StallOutput& said, Output& output);
 
-  // --- policy `shrink`: job_recovery.cc
+  // --- policy `shrink`
   bool recovers() const { return options_.recovery.policy == DeathPolicy::kShrink; }
   void on_recovery_message(const Message& message, Output& output);
   // Something is wrong with the node.
