@@ -30,7 +30,7 @@ people are as Debian has them, under their own licences (licences/).
 END
 }
 
-# Of each package that is linked in, or has a library in the folder.
+# Copies the licence of each package that is linked in, or has a library in the folder.
 copy_licences() {
   local package library
   {
@@ -70,9 +70,9 @@ done
 cp bench/gpu/run.sh "$root/bench/gpu/"
 cp -r client/python/rueda "$root/python/"
 find "$root/python" -name __pycache__ -prune -exec rm -r {} +
-# Where the package looks for librueda first.
+# The package looks for librueda there first.
 ln -s ../../lib "$root/python/rueda/lib"
-# And where the tests look for the package.
+# The tests look for the package there.
 ln -s ../python "$root/client/python"
 
 plugin="It has the GPU plugin, lib/librueda_cuda.so."

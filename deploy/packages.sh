@@ -45,8 +45,7 @@ install_packages() {
   local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1
     apt-get -y -qq -o DPkg::Lock::Timeout=300)
 
-  # A package index that knows all of them may still be old: then the download fails, and the index
-  # is fetched after all.
+  # An old package index may know all of them: then the download fails, and the index is fetched after all.
   if ! apt-get install -qq --simulate --no-install-recommends "$@" >/dev/null 2>&1 ||
     ! "${apt[@]}" install --no-install-recommends "$@" </dev/null >&2; then
     say "fetching the package index"

@@ -31,7 +31,7 @@ failed_step() {
   exit 1
 }
 
-# run_step WHAT COMMAND...: the output goes to the log, which is shown when the command fails.
+# run_step WHAT COMMAND...: runs a command, whose output goes to the log, which is shown when the command fails.
 run_step() {
   local what="$1" started="$SECONDS"
   shift
@@ -40,7 +40,7 @@ run_step() {
   printf '    %d s\n' $((SECONDS - started))
 }
 
-# A compiler that meets the gRPC headers takes up to 1 GB.
+# A compiler that reads the gRPC headers takes up to 1 GB.
 count_jobs() {
   local available_kb
   available_kb="$(awk '/^MemAvailable:/ { print $2 }' /proc/meminfo)"
@@ -61,14 +61,14 @@ build_from_source() {
   ruedarun="$build_dir/bin/ruedarun"
 }
 
-# The newest wheel in dist/ that this machine's Python can use; nothing if there is none.
+# Prints the newest wheel in dist/ that this machine's Python can use, or nothing if there is none.
 find_wheel() {
   [ -d dist ] || return 0
   find dist -maxdepth 1 -name "rueda-*-py3-none-*_$(uname -m).whl" -printf '%T@ %p\n' 2>/dev/null | sort -n | tail -n 1 |
     cut -d ' ' -f 2-
 }
 
-# A wheel is an archive, and its programs find their libraries beside themselves: nothing is installed.
+# Unpacks a wheel, which is an archive whose programs find their libraries beside themselves: nothing is installed.
 unpack_wheel() {
   rm -rf "$wheel_dir"
   /usr/bin/python3 -m zipfile -e "$1" "$wheel_dir" && chmod +x "$wheel_dir"/rueda/bin/*

@@ -15,7 +15,7 @@ import metrics_summary
 def main():
     script = sys.argv[1]
     sys.argv = sys.argv[1:]
-    # What Python would have put on the path, had it run the script itself.
+    # Python would have put this folder on the path, had it run the script itself.
     sys.path[0] = os.path.dirname(os.path.abspath(script))
     try:
         runpy.run_path(script, run_name="__main__")

@@ -12,13 +12,13 @@ skipped=()
 stage_name=''
 stage_began=0
 
-# begin_account: what is left of the run before is forgotten.
+# begin_account: forgets what is left of the run before.
 begin_account() {
   rm -rf "$account"
   mkdir -p "$account"
 }
 
-# stage NAME: what follows is counted as this, until the next one. The first word is what a budget may name (budgets.txt).
+# stage NAME: counts what follows as this stage, until the next one. A budget may name the first word (budgets.txt).
 stage() {
   end_stage
   stage_name="$1"
@@ -43,7 +43,8 @@ note_failure() {
   failures+=("$1")
 }
 
-# build_preset PRESET [CMAKE-ARGUMENT...]: builds what the tests run, or the target $build_target; 1 when it does not build.
+# build_preset PRESET [CMAKE-ARGUMENT...]: builds what the tests run, or the target $build_target; returns 1 when it does not
+# build.
 build_preset() {
   local preset="$1"
   shift
@@ -57,7 +58,7 @@ build_preset() {
   return 1
 }
 
-# run_ctest PRESET NAME CTEST-ARGUMENT...: the log is build/NAME.log, the junit file is in the account.
+# run_ctest PRESET NAME CTEST-ARGUMENT...: runs tests; the log is build/NAME.log, and the junit file is in the account.
 run_ctest() {
   local preset="$1" name="$2"
   shift 2
@@ -73,7 +74,7 @@ test_preset() {
   shift 2
   stage "$what $preset"
   run_ctest "$preset" "$name" --parallel "$((5 * $(nproc) / 2))" "$@"
-  # "98% tests passed, 1 tests failed out of 54"
+  # The line is "98% tests passed, 1 tests failed out of 54".
   read -r bad total < <(read_result "build/$name.log") || true
   if [ -z "${total:-}" ]; then
     note_failure "ctest of $preset ($what), which ran nothing"
@@ -99,17 +100,17 @@ test_preset() {
   failed=$((failed + bad))
 }
 
-# read_result LOG: "FAILED TOTAL", as ctest says at its end.
+# read_result LOG: prints "FAILED TOTAL", as ctest says at its end.
 read_result() {
   sed -nE 's/^[0-9]+% tests passed, ([0-9]+) tests? failed out of ([0-9]+)$/\1 \2/p' "$1"
 }
 
-# read_failures LOG: the names of the tests that failed.
+# read_failures LOG: prints the names of the tests that failed.
 read_failures() {
   sed -nE '/tests FAILED:$/,$ s/^\s*[0-9]+ - (\S+).*$/\1/p' "$1"
 }
 
-# read_skipped LOG: the names of the tests that ctest did not count as run, because they could not be had here.
+# read_skipped LOG: prints the names of the tests that ctest did not count as run, because they could not run here.
 read_skipped() {
   sed -nE '/tests did not run:$/,$ s/^\s*[0-9]+ - (\S+) \((Skipped|Disabled)\)$/\1/p' "$1"
 }
@@ -127,21 +128,21 @@ add_results() {
   [ "$bad" -eq 0 ] || failures+=("$(grep "^$1: " "$2" | tail -n 1)")
 }
 
-# run_lint ARGUMENT...
+# run_lint ARGUMENT...: runs tests/lint.sh, and adds its results.
 run_lint() {
   if [ "${1:-}" = --slice ]; then stage "slice lint"; else stage "lint${*:+ $*}"; fi
   tests/lint.sh "$@" 2>&1 | tee build/lint.log || true
   add_results lint build/lint.log
 }
 
-# run_fuzzers SECONDS: each counts as one test.
+# run_fuzzers SECONDS: runs the fuzzers; each counts as one test.
 run_fuzzers() {
   stage "fuzz $1 s each"
   tests/fuzz/run.sh "$@" 2>&1 | tee build/fuzz.log || true
   add_results fuzzers build/fuzz.log
 }
 
-# finish TIER: the account, and the last line of a test run; the exit code says the same.
+# finish TIER: prints the account, and the last line of a test run; the exit code says the same.
 finish() {
   local log=build/account.log reason
   end_stage

@@ -1,6 +1,6 @@
 #!/bin/bash
-# What can be said of the tree without compiling it, in about a minute: clang-format, clang-tidy, ruff, mypy, shellcheck, layering,
-# tidiness and documents. Each is one test of run.sh; its findings are printed where it fails.
+# Checks the tree without compiling it, in about a minute: clang-format, clang-tidy, ruff, mypy, shellcheck, layering, tidiness
+# and documents. Each is one test of run.sh; its findings are printed where it fails.
 #
 #   tests/lint.sh            clang-tidy looks at what has changed: since RUEDA_LINT_BASE, or what is not committed and what the
 #                            last day before the newest commit brought; newest first, for 40 s
@@ -14,7 +14,7 @@ readonly tidy_seconds=40
 passed=0
 failed=()
 
-# check NAME COMMAND...: a test. Silent when it passes; 77 says that its tool is not to be had.
+# check NAME COMMAND...: runs a test. It is silent when the test passes; the exit code 77 says that its tool cannot be had.
 check() {
   local name="$1" started="$SECONDS" log="$tidy_dir/$1.log" status=0
   shift
@@ -57,7 +57,7 @@ run_mypy() {
 
 run_script() { /usr/bin/python3 "tests/$1_test.py" "$PWD" "${@:2}"; }
 
-# Compile commands for each file by itself, as clang sees them, and the headers made from proto/.
+# Makes compile commands for each file by itself, as clang sees them, and the headers made from proto/.
 prepare_clang_tidy() {
   cmake --preset debug -B "$tidy_dir/cmake" -DRUEDA_CUDA=OFF -DRUEDA_TESTS=OFF >/dev/null &&
     ninja -C "$tidy_dir/cmake" cmake_object_order_depends_target_rueda_proto >/dev/null
@@ -76,7 +76,7 @@ lint_base() {
 # daemon/gpu/cuda is compiled only where there is a toolkit.
 all_sources() { tracked 'daemon/*.cc' 'agent/*.cc' 'client/*.cc' | grep -v '^daemon/gpu/cuda/'; }
 
-# The sources to look at, one a line, the last changed first; of a header its own source.
+# Prints the sources to look at, one a line, the last changed first; for a header its own source.
 changed_sources() {
   {
     git diff --name-only HEAD
@@ -84,7 +84,8 @@ changed_sources() {
   } | sed -E 's/\.(h|hpp)$/.cc/' | awk '!seen[$0]++' | grep -xF -f <(all_sources) || true
 }
 
-# run_clang_tidy SECONDS: over the sources in standard input, a file at a time on each core; what time does not allow is said.
+# run_clang_tidy SECONDS: checks the sources in standard input, a file at a time on each core; it names those that there is no
+# time for.
 run_clang_tidy() {
   local until_s=$(($(date +%s) + $1)) sources
   sources="$(cat)"

@@ -23,7 +23,7 @@ begin_account
 stage packages
 deploy/packages.sh build runtime test lint
 run_lint --all
-# Sources by themselves say whether each includes what it uses.
+# Compiling each source by itself shows whether it includes what it uses.
 build_target=all build_preset debug || true
 if build_preset release -UCMAKE_CUDA_ARCHITECTURES; then
   test_preset release test --timeout 7200 --repeat "until-fail:$repeat"

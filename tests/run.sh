@@ -14,7 +14,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=lib.sh
 . ./tests/lib.sh
 
-# The kernels are compiled for one architecture of GPUs here: what is shipped has several.
+# The kernels are compiled for one architecture of GPUs here; the shipped plugin has several.
 readonly one_gpu=-DCMAKE_CUDA_ARCHITECTURES=80
 
 run_quick() {
@@ -45,14 +45,14 @@ run_torch2() {
   finish torch2
 }
 
-# A sanitizer leaves out what runs none of our instrumented code, or cannot run with it (nosan, noasan, notsan), and what only
-# tests/long.sh runs under it (longasan, longtsan).
+# test_sanitized leaves out tests that run none of our instrumented code, or cannot run with it (nosan, noasan, notsan), and those
+# that only tests/long.sh runs under the sanitizer (longasan, longtsan).
 test_sanitized() {
   test_preset "$1" test -LE "^(long|nosan|no$1|long$1)\$"
 }
 
-# run_slice N: of what only tests/long.sh has, a sixteenth (tests/slice.py): tests in their long form; clang-tidy, which also sees
-# whether a file includes what it uses; and in two of the sixteen the fuzzers.
+# run_slice N: runs a sixteenth (tests/slice.py) of what only tests/long.sh has: tests in their long form; clang-tidy, which also
+# sees whether a file includes what it uses; and in two of the sixteen the fuzzers.
 run_slice() {
   local build names tests
   tests="$(tests/slice.py --tests "$1" release asan tsan)"
@@ -71,7 +71,7 @@ run_change() {
   stage packages
   deploy/packages.sh build runtime lint
   slice="$(tests/slice.py)"
-  # The rest of them come in while the compilers run.
+  # The other packages are installed while the compilers run.
   deploy/packages.sh test >build/packages.log 2>&1 &
   packages=$!
   run_lint
@@ -81,7 +81,7 @@ run_change() {
       cat build/packages.log
       note_failure "the packages for tests"
     }
-    # Seeds that no run before had, as well.
+    # These seeds come in addition, and no run before had them.
     RUEDA_SIM_FIRST="$((0x$(git rev-parse --short=8 HEAD)))" RUEDA_SIM_SEEDS=5000 RUEDA_TEST_SCALE=0.5 \
       test_preset release test -LE "^long\$"
     if build_preset asan; then RUEDA_TEST_SCALE=0.1 test_sanitized asan; fi

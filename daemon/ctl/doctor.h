@@ -1,5 +1,5 @@
-// Finds what is wrong with a daemon and its jobs, or could be better, and the remedies, from the
-// daemon's own replies.
+// Finds, from the daemon's own replies, what is wrong with a daemon and its jobs, or could be
+// better, and the remedies.
 #pragma once
 
 #include <string>

@@ -41,7 +41,7 @@ struct Timeline {
   double clock_error_us = 0;  // the largest error of a node
   std::map<int, Track> ranks;
   std::vector<Track> stages;  // ascending by node, then name
-  // By node: the times when some tensor that all ranks had submitted was under way; the spans are
+  // The times when some tensor that all ranks had submitted was under way, by node; the spans are
   // disjoint and ascending.
   std::map<int, std::vector<Span>> busy;
   // The times when the ranks of all nodes had submitted a tensor, for each tensor of each

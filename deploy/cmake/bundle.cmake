@@ -1,6 +1,7 @@
-# What a bundle holds (deploy/bundle.sh): programs and tests in bin/, in lib/ every shared library that they need but
-# libc's. What has no archive in Debian is copied, and so is libstdc++: those libraries need it too, and two of it in one
-# process would not get on. librueda alone, which Python loads beside PyTorch's, brings its own and shows none of it.
+# This file says what a bundle holds (deploy/bundle.sh): programs and tests in bin/, and in lib/ every shared library that they
+# need but libc's. Libraries without an archive in Debian are copied, and so is libstdc++, because those libraries need it too,
+# and two of it in one process would not get on. librueda alone, which Python loads beside PyTorch's, brings its own and shows
+# none of it.
 target_link_options(rueda PRIVATE -static-libstdc++ -static-libgcc)
 install(TARGETS rueda LIBRARY DESTINATION lib COMPONENT bundle)
 
@@ -11,7 +12,7 @@ foreach(plugin rueda_cuda gpu_plugin_no_symbol gpu_plugin_fake gpu_plugin_other_
     list(APPEND plugins ${plugin})
   endif()
 endforeach()
-# RPATH, not RUNPATH: it is also where the libraries look for each other.
+# An RPATH is used, and not a RUNPATH, because the libraries look for each other there, too.
 set(program_files "")
 foreach(target IN LISTS programs plugins)
   set_target_properties(${target} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib")

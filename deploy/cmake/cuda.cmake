@@ -1,4 +1,4 @@
-# Whether the GPU plugin is built (RUEDA_BUILD_CUDA), and by what. Nothing else needs the toolkit.
+# Decides whether the GPU plugin is built (RUEDA_BUILD_CUDA), and by which compiler. Nothing else needs the toolkit.
 set(RUEDA_BUILD_CUDA OFF)
 if(NOT RUEDA_CUDA MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "RUEDA_CUDA=${RUEDA_CUDA} is not known: use AUTO, ON or OFF")
@@ -14,7 +14,7 @@ if(RUEDA_CUDA STREQUAL "ON" OR
       set(nvcc_version ${CMAKE_MATCH_1})
     endif()
   endif()
-  # The first that compiles for 10.0 and 12.0.
+  # This version is the first that compiles for 10.0 and 12.0.
   if(nvcc_version VERSION_GREATER_EQUAL 12.8)
     set(RUEDA_BUILD_CUDA ON)
   elseif(RUEDA_CUDA STREQUAL "ON")
@@ -24,12 +24,12 @@ endif()
 
 if(RUEDA_BUILD_CUDA)
   set(CMAKE_CUDA_COMPILER ${RUEDA_NVCC})
-  # Code for these, and PTX of the oldest for all that is newer and not among them.
+  # The plugin has code for these, and PTX of the oldest for all newer ones that are not among them.
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
     set(CMAKE_CUDA_ARCHITECTURES 80 90-real 100-real 120-real)
   endif()
   enable_language(CUDA)
-  # CMake 3.25 does not know how nvcc is told of C++20.
+  # CMake 3.25 does not know the option by which nvcc is told of C++20.
   foreach(kind STANDARD EXTENSION)
     if(NOT CMAKE_CUDA20_${kind}_COMPILE_OPTION)
       set(CMAKE_CUDA20_${kind}_COMPILE_OPTION -std=c++20)

@@ -1,5 +1,5 @@
-# What `cmake --install` puts where. Programs and the client library are separate components, because a
-# training machine's image needs the second alone.
+# `cmake --install` puts files where this says. Programs and the client library are separate components, because a training
+# machine's image needs the second alone.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -21,7 +21,7 @@ install(FILES ${PROJECT_SOURCE_DIR}/deploy/systemd/rueda-sysusers.conf DESTINATI
         RENAME rueda.conf COMPONENT programs)
 install(FILES ${PROJECT_SOURCE_DIR}/deploy/systemd/rueda-tmpfiles.conf DESTINATION lib/tmpfiles.d
         RENAME rueda.conf COMPONENT programs)
-# An example: /etc/rueda/ruedad.toml belongs to the administrator.
+# The file is an example, because /etc/rueda/ruedad.toml belongs to the administrator.
 install(FILES ${PROJECT_SOURCE_DIR}/deploy/systemd/ruedad.toml DESTINATION ${CMAKE_INSTALL_DOCDIR}
         COMPONENT programs)
 
@@ -29,7 +29,7 @@ install(TARGETS rueda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT clie
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/client/include/rueda
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT client FILES_MATCHING PATTERN "*.h*")
 
-# Where Debian's python3 looks: one directory for packages, one a version for the rest.
+# Debian's python3 looks there: one directory for packages, one a version for the rest.
 if(CMAKE_INSTALL_PREFIX STREQUAL "/usr")
   set(python_dir lib/python3/dist-packages)
 else()
@@ -38,7 +38,7 @@ endif()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/client/python/rueda DESTINATION ${python_dir}
         COMPONENT client FILES_MATCHING PATTERN "*.py" PATTERN "py.typed")
 
-# Relative, so that an installed tree can be moved.
+# The path is relative, so that an installed tree can be moved.
 file(RELATIVE_PATH pc_to_prefix ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
 configure_file(${CMAKE_CURRENT_LIST_DIR}/rueda.pc.in ${PROJECT_BINARY_DIR}/rueda.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/rueda.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig

@@ -1,4 +1,4 @@
-# Compiler settings shared by every target, and the switches a builder may turn.
+# Has the compiler settings that every target shares, and the switches that a builder may turn.
 option(RUEDA_TESTS "Build the tests" ON)
 option(RUEDA_WHEEL "Install what a wheel holds (pyproject.toml)" OFF)
 option(RUEDA_BUNDLE "Link for a bundle that runs elsewhere (deploy/bundle.sh)" OFF)
@@ -19,8 +19,9 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
 set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
 
-# Line tables and names of functions, for backtraces and profiles; all of it (the preset `debug`) takes half as long again to
-# compile. Every build has the same flags, those of the sanitizers too, so that what is not instrumented there is compiled once.
+# Debug information has line tables and names of functions, for backtraces and profiles; all of it (the preset `debug`) takes half
+# as long again to compile. Every build has the same flags, those of the sanitizers too, so that code that is not instrumented
+# there is compiled once.
 if(NOT RUEDA_FULL_DEBUG_INFO)
   set(CMAKE_C_FLAGS_RELWITHDEBINFO "-O2 -g1 -DNDEBUG")
   set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g1 -DNDEBUG")
@@ -34,7 +35,7 @@ if(RUEDA_CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${ccache_launcher})
 endif()
 
-# It links in a third of the time that GNU ld takes.
+# lld links in a third of the time that GNU ld takes.
 find_program(RUEDA_LLD ld.lld)
 if(RUEDA_LLD)
   add_link_options(-fuse-ld=lld)
@@ -63,7 +64,8 @@ else()
   set(plain $<IN_LIST:${RUEDA_SANITIZE},$<TARGET_PROPERTY:RUEDA_PLAIN>>)
 endif()
 
-# What UBSan leaves out here costs minutes in Asio's and gRPC's templates; the fuzzers, built by clang, check it all.
+# The checks of UBSan that are left out here cost minutes in Asio's and gRPC's templates; the fuzzers, built by clang, have all of
+# them.
 if(RUEDA_SANITIZE STREQUAL "asan")
   set(sanitizer -fsanitize=address,undefined -fno-sanitize=null,vptr,alignment,object-size -fno-sanitize-recover=undefined)
   add_link_options(-fsanitize=address,undefined)
@@ -77,8 +79,8 @@ if(RUEDA_SANITIZE)
   add_compile_options("$<$<NOT:${plain}>:-O1;-UNDEBUG;-fno-omit-frame-pointer;${sanitizer}>")
 endif()
 
-# Units whose libraries (CLI11, Boost.Beast, JSON) take long to compile, and which run once, or a few times a minute.
-# rueda_light(SOURCE...): these, of the folder's, are not optimised. They stay out of unity batches (ALONE), and come late on the
+# rueda_light(SOURCE...): does not optimise these sources of the folder. They are units whose libraries (CLI11, Boost.Beast, JSON)
+# take long to compile, and which run once, or a few times a minute. They stay out of unity batches (ALONE), and come late on the
 # link line: of an inline function that several units have, the linker takes the first one that it meets.
 function(rueda_light)
   set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS -O0)

@@ -1,5 +1,5 @@
-# For a bundle: gRPC, protobuf and what they are made of come out of archives. Debian's CMake packages know the shared
-# libraries alone, so their targets are given other files; what is compiled stays the same.
+# For a bundle, gRPC, protobuf and what they are made of come out of archives. Debian's CMake packages know the shared libraries
+# alone, so their targets are given other files; the compilation stays the same.
 execute_process(COMMAND ${PKG_CONFIG_EXECUTABLE} --static --libs-only-l grpc++ protobuf
                 OUTPUT_VARIABLE flags OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
 string(REGEX MATCHALL "-l[^ ]+" flags "${flags}")
@@ -9,7 +9,7 @@ list(REMOVE_DUPLICATES flags)
 set(archives "")
 foreach(flag IN LISTS flags)
   string(SUBSTRING ${flag} 2 -1 name)
-  # libc's, or the compiler's.
+  # These libraries are libc's, or the compiler's.
   if(name MATCHES "^(atomic|dl|m|pthread|rt)$")
     continue()
   endif()
@@ -18,8 +18,8 @@ foreach(flag IN LISTS flags)
   string(APPEND archives "  ${RUEDA_ARCHIVE_${name}}\n")
 endforeach()
 
-# They ask for each other in circles. To the linker a script is a library, and to CMake one item, which it neither
-# repeats nor takes apart.
+# The archives ask for each other in circles. To the linker a script is a library, and to CMake one item, which it neither repeats
+# nor takes apart.
 set(RUEDA_STATIC_GRPC ${PROJECT_BINARY_DIR}/libgrpc_static.ld)
 file(CONFIGURE OUTPUT ${RUEDA_STATIC_GRPC} CONTENT "GROUP (\n${archives})\n" @ONLY)
 foreach(target gRPC::grpc++ gRPC::grpc++_reflection protobuf::libprotobuf OpenSSL::Crypto)

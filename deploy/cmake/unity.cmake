@@ -46,7 +46,7 @@ function(rueda_unity target)
   endif()
   set_property(TARGET ${target} PROPERTY SOURCES ${kept})
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
-  # An unnamed namespace of a file that is included is no header's here.
+  # The unnamed namespace of an included file is not a header's here.
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
 endfunction()
 
@@ -55,6 +55,6 @@ function(rueda_write_batch target number names)
   foreach(name IN LISTS names)
     string(APPEND text "#include \"${name}\"\n")
   endforeach()
-  # Written only where it says something new, so that nothing is compiled in vain.
+  # The file is written only where its contents change, so that nothing is compiled in vain.
   file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/unity/${target}_${number}.cc" CONTENT "${text}" @ONLY)
 endfunction()

@@ -1,8 +1,8 @@
-# What a wheel holds beside the Python files (pyproject.toml): bin/ and lib/ in the package's folder, with every
-# shared library that the programs need but those of the C and C++ runtime.
+# A wheel holds, beside the Python files (pyproject.toml), bin/ and lib/ in the package's folder, with every shared library that
+# the programs need but those of the C and C++ runtime.
 install(FILES $<TARGET_FILE:rueda> DESTINATION lib RENAME librueda.so COMPONENT wheel)
 
-# RPATH, not RUNPATH: it is also where the libraries look for each other.
+# An RPATH is used, and not a RUNPATH, because the libraries look for each other there, too.
 set(programs ruedad ruedarun ruedactl)
 set(program_files "")
 foreach(program IN LISTS programs)

@@ -1,12 +1,12 @@
 #!/bin/bash
-# What can only be done on a machine with a GPU: CUDA's part of the conformance suite, jobs of processes that share the GPU
-# and are killed, PyTorch's tensors and training where PyTorch has CUDA, and the benches. Leaves what they say in a folder.
-# Ends with 77 where there is no GPU. RUEDA_TEST_PYTHON: a Python with numpy, and PyTorch (python3).
+# Tests what can only be tested on a machine with a GPU: CUDA's part of the conformance suite, jobs of processes that share the
+# GPU and are killed, PyTorch's tensors and training where PyTorch has CUDA, and the benches. Leaves what they say in a folder.
+# Ends with 77 where there is no GPU. RUEDA_TEST_PYTHON is a Python with numpy, and PyTorch (python3).
 #
 #   tests/gpu/run.sh [FOLDER]                                  builds what it needs, from the tree
 #   RUEDA_GPU_BIN=there/bin tests/gpu/run.sh [FOLDER]          runs what was built elsewhere, with lib beside bin
 #
-# In a bundle (deploy/bundle.sh) what was built is beside this script's folder, and is used.
+# In a bundle (deploy/bundle.sh) the programs are beside this script's folder, and are used.
 set -euo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
@@ -18,7 +18,7 @@ if [ -z "${RUEDA_GPU_BIN:-}" ] && [ -x "$root/bin/gpu_conformance_test" ]; then
 fi
 
 if [ -z "${RUEDA_GPU_BIN:-}" ]; then
-  # FOLDER may be relative to where the caller is.
+  # FOLDER may be relative to the caller's folder.
   (
     cd "$root"
     deploy/packages.sh build
@@ -33,8 +33,8 @@ mkdir -p "$out"
 
 "$RUEDA_GPU_BIN/gpu_test" >"$out/tests.txt" || { cat "$out/tests.txt"; exit 1; }
 "$RUEDA_GPU_BIN/gpu_conformance_test" --gtest_filter='*/cuda' >"$suite" || { cat "$suite"; exit 1; }
-# What needs two GPUs is skipped where there is one, and communicators where there is no NCCL. GoogleTest begins the line of
-# their number in the same way.
+# Tests that need two GPUs are skipped where there is one, and those of communicators where there is no NCCL. GoogleTest begins
+# the line of their number in the same way.
 if grep -E '^\[  SKIPPED \] .*/cuda' "$suite" | grep -vE 'GpuPeer|GpuCommunicator' >/dev/null; then
   grep -m 1 -A 1 ': Skipped' "$suite" || true
   # A driver that is there and does not work is no reason to skip anything.
@@ -51,8 +51,8 @@ export RUEDA_TEST_GPU=cuda RUEDA_TEST_PYTHON="${RUEDA_TEST_PYTHON:-python3}"
 build="$(dirname "$RUEDA_GPU_BIN")"
 failed=()
 
-# What is touched on the GPU is looked at by compute-sanitizer, if there is one. Errors of calls are the suite's own, which
-# provokes them, and the test of a sticky error touches what is not there.
+# compute-sanitizer, if there is one, checks what is touched on the GPU. Errors of calls are left out, because the suite provokes
+# them, and so is the test of a sticky error, which touches what is not there.
 sanitizer="$(PATH="$PATH:/usr/local/cuda/bin" command -v compute-sanitizer || true)"
 if [ -n "$sanitizer" ]; then
   : >"$out/sanitizer.txt"
@@ -72,10 +72,10 @@ else
   echo "sanitizer: skipped: there is no compute-sanitizer in PATH or /usr/local/cuda/bin"
 fi
 
-# Whether the daemons' GPU workers will find one.
+# Tells whether the daemons' GPU workers will find an NCCL.
 has_nccl() { [ -n "${RUEDA_NCCL_LIBRARY:-}" ] || PATH="$PATH:/sbin" ldconfig -p | grep 'libnccl\.so\.2 ' >/dev/null; }
 
-# run_jobs NAME TEST: what it says goes to NAME.txt. All are run, whatever becomes of them.
+# run_jobs NAME TEST: runs tests of jobs; their output goes to NAME.txt. All tests are run, whatever becomes of them.
 run_jobs() {
   local test=("$root/$2")
   case "$2" in

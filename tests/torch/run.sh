@@ -1,10 +1,10 @@
 #!/bin/bash
-# PyTorch's own tests of torch.distributed on Rueda.
+# Runs PyTorch's own tests of torch.distributed on Rueda.
 #
 #   tests/torch/run.sh BUILD_DIR PYTHON      PYTHON has PyTorch and expecttest
 #
-# Says how many tests passed, were skipped and failed, by backend asked for and number of ranks; the exit code is 0 when
-# none failed.
+# Says how many tests passed, were skipped and failed, by the backend that they ask for and the number of ranks; the exit code is
+# 0 when none failed.
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 build="$(cd "$1" && pwd)"

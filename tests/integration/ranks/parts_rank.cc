@@ -1,9 +1,11 @@
-// A rank that carries out random collectives, the same on all ranks, and compares every element
-// with what must come out: all collectives in which a rank has a part, all dtypes and operators,
-// odd and uneven sizes, roots, process sets; memory of the daemon, foreign memory, both, and in
-// place.
+// Runs a rank that carries out random collectives, the same on all ranks, and compares every
+// element with the expected result: all collectives in which a rank has a part, all dtypes and
+// operators, odd and uneven sizes, roots, process sets; memory of the daemon, foreign memory, both,
+// and in place.
 //
-//   parts_rank SEED OPERATIONS: "ok HASH" at the end, of all results; the same for the same seed.
+//  parts_rank SEED OPERATIONS
+//
+// It ends with "ok HASH", a hash of all results, which is the same for the same seed.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -41,7 +43,7 @@ void put(T value, std::byte* to) {
   std::memcpy(to, &value, sizeof(value));
 }
 
-// Of whole numbers from 0 to 256, which every dtype but the bytes has exactly; those wrap.
+// Stores a whole number from 0 to 256, which every dtype but the bytes holds exactly; bytes wrap.
 void encode(rueda_dtype dtype, double value, std::byte* to) {
   const auto whole = static_cast<int64_t>(value);
   const auto single = static_cast<float>(value);
@@ -64,19 +66,19 @@ void encode(rueda_dtype dtype, double value, std::byte* to) {
   }
 }
 
-// What all ranks choose alike.
+// Holds what all ranks choose alike.
 struct Choice {
   Kind kind;
   rueda_dtype dtype;
   rueda_op op;
   Memory memory;
   uint32_t set;
-  std::vector<int32_t> ranks;   // of the set
-  int root;                     // its place there
-  std::vector<int64_t> counts;  // rows by part; of an alltoall by pair
+  std::vector<int32_t> ranks;   // the ranks of the set
+  int root;                     // the root's place in the set
+  std::vector<int64_t> counts;  // rows by part; for an alltoall by pair
   bool says_counts;
-  int64_t row;            // elements
-  rueda_wire_dtype wire;  // of float32; its values are exact in all of them, but for averages
+  int64_t row;            // elements of a row
+  rueda_wire_dtype wire;  // for float32; its values are exact in all, except for averages
 
   int places() const { return static_cast<int>(ranks.size()); }
   bool is_exchange() const { return kind == Kind::kAlltoall; }
@@ -129,7 +131,7 @@ class Chooser {
       choice.counts.assign(parts, rows);
       return choice;
     }
-    for (int place = 0; place < choice.places(); ++place) {  // the first have one more
+    for (int place = 0; place < choice.places(); ++place) {  // the first places have one row more
       choice.counts.push_back(rows / choice.places() + (place < rows % choice.places() ? 1 : 0));
     }
     return choice;
@@ -139,10 +141,10 @@ class Chooser {
   std::mt19937 random_;
 };
 
-// What the rank in this place gives in an element of its input.
+// Returns what the rank in this place gives in an element of its input.
 double given(const Choice& choice, int place, int64_t element) {
   if (choice.op == RUEDA_PRODUCT && !choice.is_gathering()) {
-    return (place + element) % 3 == 0 ? 2.0 : 1.0;  // 2^6 at most, of 8 ranks
+    return (place + element) % 3 == 0 ? 2.0 : 1.0;  // at most 2^6, with 8 ranks
   }
   return static_cast<double>((place * 7 + element * 5) % 11);
 }
@@ -168,7 +170,7 @@ bool is_logical_and(const Choice& choice) {
   return choice.dtype == RUEDA_BOOL && (choice.op == RUEDA_MIN || choice.op == RUEDA_PRODUCT);
 }
 
-// By element of the output of the rank in this place.
+// Returns the expected output of the rank in this place, by element.
 std::vector<double> expected(const Choice& choice, int self) {
   std::vector<double> values;
   const auto add_given = [&](int from, int64_t begin, int64_t end) {
@@ -219,7 +221,7 @@ int64_t input_rows(const Choice& choice, int self) {
   return rows;
 }
 
-// Memory of this size, filled with what is no result.
+// Memory of this size, filled with bytes that are no result.
 class Block {
  public:
   Block(size_t bytes, bool is_foreign) : own_(is_foreign ? bytes + 1 : 0) {
@@ -261,7 +263,7 @@ int start(const Choice& choice, const rueda_tensor& tensor, rueda_handle* handle
   return RUEDA_ERR_INTERNAL;
 }
 
-// The hash of the result.
+// Carries out an operation, and returns the hash of its result.
 uint64_t carry_out(const Choice& choice, const std::string& name, int self) {
   const size_t element = bytes_of(choice.dtype);
   const int64_t in_rows = input_rows(choice, self);
@@ -301,7 +303,7 @@ uint64_t carry_out(const Choice& choice, const std::string& name, int self) {
   std::byte want[8];
   for (size_t i = 0; i < wanted.size(); ++i) {
     const std::byte* got = out + i * element;
-    // Averages are not whole: the daemon's division is the reference there, for all ranks alike.
+    // Averages are not whole. For them the daemon's division is the reference, for all ranks alike.
     const bool is_exact = choice.op != RUEDA_AVERAGE || choice.dtype >= RUEDA_INT32 ||
                           wanted[i] == static_cast<double>(static_cast<int64_t>(wanted[i]));
     encode(choice.dtype, wanted[i], want);

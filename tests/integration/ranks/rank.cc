@@ -73,8 +73,8 @@ bool report(const std::string& action, int code) {
   return code == RUEDA_OK;
 }
 
-// Floats in memory that the daemon reads where it is, or, when it gives none because the job is
-// over already, in ordinary memory.
+// Holds floats in memory that the daemon reads where it is or, when rueda_alloc gives none because
+// the job is over already, in ordinary memory.
 class Floats {
  public:
   explicit Floats(size_t count)
@@ -90,7 +90,7 @@ class Floats {
   void fill(float base) const {
     for (size_t i = 0; i < count_; ++i) data_[i] = base + static_cast<float>(i % 7);
   }
-  // Whether element i is factor * (base + i % 7): small whole numbers, so exact.
+  // Returns whether element i is factor * (base + i % 7): small whole numbers, so exact.
   bool holds(float base, float factor) const {
     for (size_t i = 0; i < count_; ++i) {
       if (data_[i] != base + factor * static_cast<float>(i % 7)) return false;
@@ -111,7 +111,8 @@ int allreduce(const std::string& name, const Floats& in, const Floats& out, int6
   return rueda_allreduce(&tensor, &options, -1);
 }
 
-// steps: 0 for no end. Every rank contributes its number, so that the sum proves that all did.
+// Makes so many steps, or steps without end for 0. Every rank contributes its number, so that the
+// sum proves that all did.
 bool run_steps(const std::string& action, int64_t steps, int64_t count) {
   const Floats in(static_cast<size_t>(count));
   const Floats out(static_cast<size_t>(count));
@@ -151,7 +152,7 @@ bool reduce(const std::string& action, const Words& words) {
     shape.push_back(std::atoll(dim.c_str()));
     count *= static_cast<size_t>(shape.back());
   }
-  const Floats in(2 * count);  // room for the widest dtype
+  const Floats in(2 * count);  // has room for the widest dtype
   const Floats out(2 * count);
   std::memset(in.data(), 0, 2 * count * sizeof(float));
   const rueda_tensor tensor = {words.at(1).c_str(),
@@ -190,7 +191,7 @@ bool broadcast(const std::string& action, const Words& words) {
 int submit(const Words& words, rueda_handle* handle) {
   const int64_t count = std::atoll(words.at(2).c_str());
   const auto set = static_cast<uint32_t>(words.size() > 3 ? std::atoi(words[3].c_str()) : 0);
-  static auto& kept = *new std::vector<Floats*>;  // not destroyed: still in use at exit
+  static auto& kept = *new std::vector<Floats*>;  // is not destroyed, being in use at exit
   const rueda_tensor tensor = [&] {
     kept.push_back(new Floats(static_cast<size_t>(count)));
     kept.back()->fill(0);
@@ -205,8 +206,8 @@ int submit(const Words& words, rueda_handle* handle) {
   return rueda_allreduce_async(&tensor, nullptr, handle);
 }
 
-// Four tensors under way at once, of so many floats each, with these priorities; which is done
-// when, in each of the rounds.
+// Has four tensors under way at once, of so many floats each, with these priorities; reports which
+// is done when, in each of the rounds.
 bool race(const std::string& action, const Words& words) {
   const int64_t count = std::atoll(words.at(1).c_str());
   const Words priorities = split(words.at(2), ',');
@@ -218,7 +219,7 @@ bool race(const std::string& action, const Words& words) {
   for (int round = 0; round < std::atoi(words.at(3).c_str()); ++round) {
     std::vector<rueda_handle> handles(names.size());
     for (const auto& item : data) item->fill(0);
-    // The first is not to be far when the last comes.
+    // The first tensor must not be far when the last comes.
     if (const int code = rueda_barrier("start", -1); code != RUEDA_OK) return report(action, code);
     for (size_t i = 0; i < names.size(); ++i) {
       const std::string name(1, names[i]);
@@ -268,7 +269,7 @@ bool add_set(const std::string& action, const Words& words) {
   return true;
 }
 
-// One tensor of one set in one round: every rank gives 2 to the power of its number.
+// Holds one tensor of one set in one round: every rank gives 2 to the power of its number.
 struct SetReduction {
   uint32_t set;
   float expected;
@@ -307,7 +308,7 @@ bool use_sets(const std::string& action, const Words& words) {
     sets.push_back(id);
     sums.push_back(static_cast<float>(sum));
   }
-  // In another order on each rank, and two tensors a set.
+  // The sets come in another order on each rank, and each has two tensors.
   std::vector<std::unique_ptr<SetReduction>> all;
   for (size_t i = 0; i < 2 * sets.size(); ++i) {
     const size_t at = (i + static_cast<size_t>(rueda_rank()) * 3) % sets.size();
@@ -354,7 +355,7 @@ bool join(const std::string& action) {
   return true;
 }
 
-// Rank r submits steps[r] times; what is reduced for the n-th time has the ranks that do so often.
+// Rank r submits steps[r] times; the n-th reduction has the ranks that submit that often.
 bool run_uneven(const std::string& action, const Words& words) {
   std::vector<int> steps;
   for (const std::string& count : split(words.at(1), ','))

@@ -1,18 +1,18 @@
-// A rank that trains by a schedule: every step it submits the same tensors and waits for them,
+// Runs a rank that trains by a schedule: every step it submits the same tensors and waits for them,
 // until it is told to leave the schedule in some way, or to stop. Every sum is checked.
 //
-//   integration_schedule_rank TENSORS COMMANDS
+//  integration_schedule_rank TENSORS COMMANDS
 //
-// TENSORS: "resnet50", or "12x1000" for twelve of a thousand elements. COMMANDS: a FIFO from which
-// rank 0 reads, a line a step; all ranks obey in the step after. "KIND SEED" leaves the schedule,
-// where and on which ranks follows from the seed. "alternate 0" makes every third step have one
-// more tensor from then on, and every fourth one less. "calm STEPS" keeps it; "stop 0" ends the
-// program.
+// TENSORS is "resnet50", or "12x1000" for twelve of a thousand elements. COMMANDS is a FIFO from
+// which rank 0 reads, a line a step; all ranks obey in the step after. "KIND SEED" leaves the
+// schedule; where and on which ranks follows from the seed. "alternate 0" makes every third step
+// have one more tensor from then on, and every fourth one less. "calm STEPS" keeps it; "stop 0"
+// ends the program.
 //
 // Rank r contributes 2^r times a factor that names tensor, step and turn: so a sum says whose
-// values are in it, and from when. Of more than 32 ranks, elements take turns: element i has ranks
-// 32 g to 32 g + 31, where g is i modulo the number of such groups. Prints "started", "deviated
-// KIND" (rank 0), and what is wrong. Exit code 0: nothing was.
+// values are in it, and from when. With more than 32 ranks, elements take turns: element i has
+// ranks 32 g to 32 g + 31, where g is i modulo the number of such groups. Prints "started",
+// "deviated KIND" (rank 0), and what is wrong. Exit code 0 means that nothing was.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -35,20 +35,20 @@ namespace {
 enum Kind : int {
   kNone,
   kShape,      // a tensor has another shape
-  kUnknown,    // a name that is not in the schedule
+  kUnknown,    // a tensor has a name that is not in the schedule
   kSkip,       // a tensor does not come
   kAgain,      // a name comes again before what is next in the schedule
   kWait,       // some ranks wait for a late tensor before they submit any other
-  kPoll,       // the same, and they poll
+  kPoll,       // some ranks poll a late tensor before they submit any other
   kLack,       // some ranks poll the last tensor when an early one is all that they lack
-  kAlternate,  // from now on steps are of four kinds in turn (rule L9)
+  kAlternate,  // steps are of four kinds in turn from then on (rule L9)
   kCalm,
   kStop,
 };
 constexpr const char* kKinds[] = {"none", "shape", "unknown",   "skip", "again", "wait",
                                   "poll", "lack",  "alternate", "calm", "stop"};
 
-// A sum must be exact: so many digits and a factor below 64 fit into a float64.
+// A sum must be exact: this number of digits and a factor below 64 fit into a float64.
 constexpr int kRanksInElement = 32;
 
 [[noreturn]] void give_up(const std::string& what) {
@@ -61,7 +61,7 @@ void check(int code, const std::string& what) {
   give_up(what + ": " + rueda_error_name(code) + ": " + rueda_last_error());
 }
 
-uint64_t mixed(uint64_t x) {  // splitmix64's finaliser
+uint64_t mixed(uint64_t x) {  // splitmix64's finalizer
   x += 0x9e3779b97f4a7c15;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
   x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
@@ -72,14 +72,14 @@ struct Order {
   Kind kind = kNone;
   uint64_t seed = 0;
   uint64_t draw(uint64_t number, uint64_t below) const { return mixed(seed * 16 + number) % below; }
-  // Whether this rank does it, where not all need to: at least one does.
+  // Returns whether this rank deviates, where not all need to: at least one does.
   bool is_for(int rank, int size) const {
     return draw(2, static_cast<uint64_t>(size)) == static_cast<uint64_t>(rank) ||
            mixed(seed + static_cast<uint64_t>(rank) * 131) % 3 == 0;
   }
 };
 
-// Lines of a FIFO, as they come, without waiting for them.
+// Reads lines of a FIFO as they come, without waiting for them.
 class Commands {
  public:
   explicit Commands(const char* path) : fd_(open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {
@@ -117,7 +117,7 @@ class Commands {
   uint64_t calm_steps_ = 0;
 };
 
-// One tensor of the schedule, with memory for its input and output.
+// Holds one tensor of the schedule, with memory for its input and output.
 template <class Element>
 class Tensor {
  public:
@@ -128,8 +128,8 @@ class Tensor {
   }
 
   const std::string& name() const { return name_; }
-  // `turn`: how often the tensor was there in this step before. `more`: elements beyond the usual,
-  // 0 or 1.
+  // Submits the tensor. `turn` is how often the tensor was there in this step before; `more` is the
+  // number of elements beyond the usual, 0 or 1.
   void submit(uint64_t step, uint64_t turn, size_t more) {
     factor_ = 1 + static_cast<double>(mixed(step * 1'000'003 + index_ * 1009 + turn) % 64);
     elements_ = count_ + more;
@@ -168,7 +168,8 @@ class Tensor {
     std::memset(memory, 0, (count_ + 1) * sizeof(Element));
     return static_cast<Element*>(memory);
   }
-  // Of large tensors not every element is looked at: the test is about order, not arithmetic.
+  // Visits a sample of the elements of large tensors, because the test is about order, not
+  // arithmetic.
   template <class Visit>
   void for_sample(Visit visit) const {
     const size_t stride = elements_ <= 4096 ? 1 : 61;
@@ -195,7 +196,7 @@ class Tensor {
   size_t index_;
   size_t count_;
   size_t elements_ = 0;
-  Element* input_ = nullptr;  // until the process ends
+  Element* input_ = nullptr;  // lives until the process ends
   Element* output_ = nullptr;
   double factor_ = 0;
   rueda_handle handle_ = 0;
@@ -215,7 +216,7 @@ std::vector<size_t> sizes_of(const std::string& text) {
   return sizes;
 }
 
-// What rank 0 has read goes to all in a tensor of the schedule itself.
+// Sends what rank 0 has read to all, in a tensor of the schedule itself.
 class Control {
  public:
   Control() : word_(static_cast<double*>(rueda_alloc(2 * sizeof(double)))) {
@@ -280,7 +281,8 @@ class Rank {
         if (is_one_of_some) return submit_late(order.draw(1, half));
         return submit_all();
       case kAgain:
-        // Not the first one: where the step begins with it, its second turn is merely early.
+        // The first tensor is left out: where the step begins with it, its second turn is merely
+        // early.
         return submit_but(1 + order.draw(1, tensors_.size() - 1), order);
       case kAlternate: alternates_ = true; return submit_usual();
       case kNone: return submit_usual();
@@ -317,7 +319,7 @@ class Rank {
     tensors_[place].submit(step_, 0, 0);
   }
 
-  // All but what is special about the one at `place`.
+  // Submits all tensors except the one at `place`, which is special.
   void submit_but(size_t place, const Order& order) {
     for (size_t i = 0; i < tensors_.size(); ++i) {
       const bool here = i == place;

@@ -31,7 +31,7 @@ using rueda::v1::LinkMessage;
 
 constexpr int kThreads = 4;
 constexpr int kLinksOfAConnection = 12;
-constexpr size_t kConnections = 100;  // of a thread, at a time
+constexpr size_t kConnections = 100;  // the connections of a thread, at a time
 
 struct Link {
   explicit Link(const std::shared_ptr<grpc::Channel>& channel)
@@ -41,7 +41,7 @@ struct Link {
   std::unique_ptr<grpc::ClientReaderWriter<LinkMessage, LinkMessage>> stream;
 };
 
-// A connection of its own.
+// Returns a channel with a connection of its own.
 std::shared_ptr<grpc::Channel> connect(const std::string& address) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
