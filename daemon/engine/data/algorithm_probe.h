@@ -28,7 +28,7 @@ class AlgorithmProbe {
   // Returns the bytes of the largest message that has come, or 0.
   uint32_t largest_bytes() const { return largest_bytes_; }
 
-  // The error of the next three says what the previous node sent that cannot be.
+  // The error of these functions says what the previous node sent that is impossible.
 
   // Begins to measure. All channels are open, and the table is not known.
   [[nodiscard]] Status begin();
@@ -50,9 +50,9 @@ class AlgorithmProbe {
   RingLink& link_;
   core::AlgorithmTable table_;
   std::optional<RingProbe> probe_;               // on node 0, while it measures
-  std::optional<transport::FrameHeader> early_;  // it came before this node could pass it on
+  std::optional<transport::FrameHeader> early_;  // a frame that came before it could be passed on
   double sent_s_ = 0;
-  bool is_out_ = false;  // a message goes round
+  bool is_out_ = false;  // a message is going round
   uint32_t largest_bytes_ = 0;
 };
 

@@ -303,8 +303,8 @@ TEST_F(Negotiate, RanksThatDisagreeOnTheGroupItselfAllGetAnAnswer) {
 }
 
 TEST_F(Negotiate, WhoReportsFirstDoesNotDecideWhatTheGroupIs) {
-  // Rank 1 alone calls the group h. Whatever the order of reports, rank 0's view, in which the group
-  // is complete, counts in the end.
+  // Rank 1 alone calls the group h. Whatever the order of reports, rank 0's view, in which the
+  // group is complete, counts in the end.
   const Layout layout = layout_of({1, 1, 1});
   const SubmissionTable submissions(layout.node(kCoordinator).ranks);
   const auto coordinator = make_agreement(layout, kCoordinator, submissions, options());
