@@ -1,6 +1,6 @@
 #!/bin/bash
-# Checks the tree without compiling it, in about a minute: clang-format, clang-tidy, ruff, mypy, shellcheck, layering, tidiness
-# and documents. Each is one test of run.sh; its findings are printed where it fails.
+# Checks the tree without compiling it, in about a minute: clang-format, clang-tidy, ruff, mypy, shellcheck, layering,
+# dead code, tidiness and documents. Each is one test of run.sh; its findings are printed where it fails.
 #
 #   tests/lint.sh            clang-tidy looks at what has changed: since RUEDA_LINT_BASE, or what is not committed and what the
 #                            last day before the newest commit brought; newest first, for 40 s
@@ -116,7 +116,7 @@ if [ "${1:-}" != --slice ]; then
   check clang-format run_clang_format
   check ruff run_ruff
   check mypy run_mypy
-  for script in layering tidy account; do check "$script" run_script "$script"; done
+  for script in layering tidy dead account; do check "$script" run_script "$script"; done
   check docs run_script docs "$tidy_dir/nothing-built"
 fi
 

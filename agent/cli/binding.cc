@@ -96,24 +96,17 @@ void Topology::Destroy::operator()(hwloc_topology* topology) const {
   hwloc_topology_destroy(topology);
 }
 
-Result<Topology> Topology::load(const char* description) {
+Result<Topology> Topology::of_machine() {
   hwloc_topology_t made = nullptr;
   if (hwloc_topology_init(&made) != 0) {
     return Status(Code::kResourceExhausted, "hwloc cannot begin: " + std::string(strerror(errno)));
   }
   Owner topology(made);
-  if ((description != nullptr && hwloc_topology_set_synthetic(made, description) != 0) ||
-      hwloc_topology_load(made) != 0) {
+  if (hwloc_topology_load(made) != 0) {
     return Status(Code::kUnavailable,
                   "hwloc cannot tell what cores there are: " + std::string(strerror(errno)));
   }
   return Topology(std::move(topology));
-}
-
-Result<Topology> Topology::of_machine() { return load(nullptr); }
-
-Result<Topology> Topology::synthetic(const std::string& description) {
-  return load(description.c_str());
 }
 
 int daemon_cores(int cores) { return std::clamp(cores / 8, 1, 4); }

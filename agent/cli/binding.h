@@ -18,8 +18,6 @@ namespace rueda::agent {
 class Topology {
  public:
   static Result<Topology> of_machine();
-  // Makes a topology from a description of hwloc's, such as "numa:2 core:4 pu:2".
-  static Result<Topology> synthetic(const std::string& description);
 
   hwloc_topology* get() const { return topology_.get(); }
 
@@ -29,7 +27,6 @@ class Topology {
   };
   using Owner = std::unique_ptr<hwloc_topology, Destroy>;
 
-  static Result<Topology> load(const char* description);
   explicit Topology(Owner topology) : topology_(std::move(topology)) {}
 
   Owner topology_;

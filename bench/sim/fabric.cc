@@ -7,11 +7,12 @@ namespace rueda::scale {
 int rounds_of_tree(int64_t n) { return n <= 1 ? 0 : std::bit_width(static_cast<uint64_t>(n - 1)); }
 
 Fabric::Fabric(const Parameters& parameters, int nodes) : parameters_(parameters), nodes_(nodes) {
+  int levels = 1;
   for (int64_t reach = parameters.switch_ports_down; reach < nodes;
        reach *= parameters.switch_ports_down) {
-    ++levels_;
+    ++levels;
   }
-  latency_ms_ = (parameters.nic_us + (2 * levels_ - 1) * parameters.switch_us) / 1e3;
+  latency_ms_ = (parameters.nic_us + (2 * levels - 1) * parameters.switch_us) / 1e3;
 }
 
 double Fabric::synchronisation_ms(int64_t participants) const {

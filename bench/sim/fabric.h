@@ -12,7 +12,6 @@ class Fabric {
  public:
   Fabric(const Parameters& parameters, int nodes);
 
-  int levels() const { return levels_; }
   // Returns the time of a small message, one way, between nodes that have only the tree's root in
   // common.
   double latency_ms() const { return latency_ms_; }
@@ -27,7 +26,6 @@ class Fabric {
  private:
   const Parameters parameters_;
   const int nodes_;
-  int levels_ = 1;
   double latency_ms_ = 0;
 };
 

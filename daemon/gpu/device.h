@@ -131,7 +131,6 @@ class Device {
   // stream waits for a counter that the caller has yet to write. Returns kNotFound if `base` does
   // not come from allocate().
   virtual Status free(DeviceAddress base) = 0;
-  virtual uint64_t allocated_bytes() const = 0;
   // Returns the allocation or import that the address lies in, or kNotFound if there is none.
   virtual Result<Allocation> find(DeviceAddress address) = 0;
 

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <numeric>
 
+#include "tests/core/recovery/last_launched.h"
+
 namespace rueda::engine::testing {
 
 using core::Track;

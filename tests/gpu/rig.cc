@@ -174,6 +174,11 @@ DeviceAddress GpuConformance::allocate(uint64_t bytes, Sharing sharing) {
   return at.is_ok() ? at.value() : 0;
 }
 
+void GpuConformance::expect_all_may_be_allocated() {
+  const DeviceAddress all = allocate(kLimitBytes);
+  EXPECT_TRUE(device().free(all).is_ok());
+}
+
 std::span<std::byte> GpuConformance::pinned(size_t bytes) {
   const auto made = device().allocate_host(bytes);
   EXPECT_TRUE(made.is_ok()) << made.status().to_string();

@@ -73,6 +73,8 @@ class GpuConformance : public testing::TestWithParam<RigMaker> {
   bool wait_for(const std::function<bool()>& done);
 
   DeviceAddress allocate(uint64_t bytes, Sharing sharing = Sharing::kIpc);
+  // What is imported or joined does not count towards the limit of what is allocated.
+  void expect_all_may_be_allocated();
   std::span<std::byte> pinned(size_t bytes);
   uint64_t* counter();
   void put(DeviceAddress to, std::span<const std::byte> bytes);

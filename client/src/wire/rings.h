@@ -42,8 +42,6 @@ class SubmissionRing {
   void set_waits_for(uint64_t ticket);
   // Returns true if the daemon sleeps and must be woken.
   bool take_wakeup();
-  // The ring's memory, for tests: the thread sanitizer sees only races within one mapping.
-  std::byte* mapping() const { return memory_.data(); }
 
  private:
   RingMemory memory_;
@@ -69,7 +67,6 @@ class CompletionRing {
   // lock.
   uint64_t taken() const { return head_; }
   bool has_grown(uint64_t taken) const { return load_tail() != taken; }
-  std::byte* mapping() const { return memory_.data(); }  // for tests, as SubmissionRing's
 
  private:
   bool is_empty() const { return load_tail() == head_; }

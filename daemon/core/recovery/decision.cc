@@ -136,14 +136,4 @@ Decision decide(Epoch next, const std::vector<NodeIndex>& before,
   return decision;
 }
 
-void extend_to_last_launched(std::map<NodeIndex, Report>& reports) {
-  uint64_t last = 0;
-  for (const auto& [node, report] : reports) {
-    last = std::max(last, report.freed.value + report.operations.size());
-  }
-  for (auto& [node, report] : reports) {
-    report.operations.resize(last - report.freed.value, Holding{{}, true, false, {}, nullptr});
-  }
-}
-
 }  // namespace rueda::core

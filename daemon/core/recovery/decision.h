@@ -24,11 +24,4 @@ enum class DeathPolicy : uint8_t {
 Decision decide(Epoch next, const std::vector<NodeIndex>& before,
                 const std::map<NodeIndex, NodeReport>& reports, DeathPolicy policy);
 
-// For a data plane in which operations may end before all have launched them (L1: broadcasts), to
-// be called before decide(). Extends the reports to the last operation that one of them knows: who
-// has not launched it holds nothing of it, and there is no P of its own to lose. Not called by
-// Recovery: a node may not even know the tensors of what it has not launched, so there broadcasts
-// wait until all have (Launch, in job_events.h).
-void extend_to_last_launched(std::map<NodeIndex, Report>& reports);
-
 }  // namespace rueda::core

@@ -85,9 +85,6 @@ class DeviceJob {
   void connect(const gpu::ConnectBody& communicator);
   void disconnect(uint32_t communicator);
 
-  // -1: there is none.
-  pid_t worker_pid() const { return worker_ ? worker_->pid() : -1; }
-
   // Nothing more is told. `ended` is called, from the loop, once no worker touches any memory.
   void stop(std::function<void()> ended);
 

@@ -102,8 +102,6 @@ class GpuWorker::Impl : public std::enable_shared_from_this<Impl> {
   void add_memory(const gpu::AddMemoryBody& memory, UniqueFd fd, std::shared_ptr<void> behind_fd);
   Status run(const gpu::WorkerOperation& operation);
   void stop(std::function<void()> ended);
-  size_t operations() const { return operations_.size(); }
-  pid_t pid() const { return pid_; }
 
  private:
   // The owner may end this object in return, and with it what is called.
@@ -480,10 +478,6 @@ void GpuWorker::disconnect(uint32_t communicator) {
 
 Status GpuWorker::run(const gpu::WorkerOperation& operation) { return impl_->run(operation); }
 
-size_t GpuWorker::operations_under_way() const { return impl_->operations(); }
-
 void GpuWorker::stop(std::function<void()> ended) { impl_->stop(std::move(ended)); }
-
-pid_t GpuWorker::pid() const { return impl_->pid(); }
 
 }  // namespace rueda::engine

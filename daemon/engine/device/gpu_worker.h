@@ -77,13 +77,10 @@ class GpuWorker {
   // Answered by on_ended. kInvalidArgument: it cannot be told (make_packets()). kResourceExhausted:
   // the worker has too much to do.
   Status run(const gpu::WorkerOperation& operation);
-  size_t operations_under_way() const;
 
   // Nothing more is told. `ended` is called when there is no process any more: nothing of it
   // touches memory from then on.
   void stop(std::function<void()> ended);
-
-  pid_t pid() const;
 
  private:
   class Impl;

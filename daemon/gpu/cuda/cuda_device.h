@@ -31,7 +31,6 @@ class CudaDevice final : public Device {
   Status health() override { return health_; }
   Result<DeviceAddress> allocate(uint64_t bytes, Sharing sharing) override;
   Status free(DeviceAddress base) override;
-  uint64_t allocated_bytes() const override { return allocated_bytes_; }
   Result<Allocation> find(DeviceAddress address) override;
   Result<MemoryHandle> export_memory(DeviceAddress base) override;
   Result<DeviceAddress> import_memory(const MemoryHandle& handle) override;

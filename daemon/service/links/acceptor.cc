@@ -294,7 +294,6 @@ void Acceptor::look_at(uint64_t id, uint32_t events) {
 }
 
 void Acceptor::throw_out(uint64_t id) {
-  ++thrown_out_;
   (void)::shutdown(connections_.at(id).socket.get(), SHUT_RDWR);
   forget(id);
 }
@@ -329,16 +328,6 @@ void Acceptor::keep(const std::string& peer, bool needed) {
   held_bytes_ -= std::exchange(connection.held_bytes, 0);
   // From here on only the end of the connection is of interest.
   watch_for(epoll_.get(), EPOLL_CTL_MOD, connection.socket.get(), 0, id);
-}
-
-size_t Acceptor::strangers() const {
-  const std::lock_guard lock(mutex_);
-  return strangers_.size();
-}
-
-uint64_t Acceptor::thrown_out() const {
-  const std::lock_guard lock(mutex_);
-  return thrown_out_;
 }
 
 }  // namespace rueda::service

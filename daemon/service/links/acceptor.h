@@ -54,9 +54,6 @@ class Acceptor {
   // Says whether jobs need the connection of this peer, which is named as gRPC names it.
   // Thread-safe.
   void keep(const std::string& peer, bool needed);
-  // These two are thread-safe.
-  size_t strangers() const;
-  uint64_t thrown_out() const;
 
  private:
   struct Connection {
@@ -90,7 +87,6 @@ class Acceptor {
   std::map<std::string, uint64_t> by_peer_;
   Crowd<uint64_t> strangers_;
   int64_t held_bytes_ = 0;  // of all strangers
-  uint64_t thrown_out_ = 0;
 };
 
 // Returns a name for a peer's machine: its IPv4 address, or the network of its IPv6 address. The

@@ -53,7 +53,6 @@ class Ledger {
   Status add(uid_t user, Resource resource, uint64_t amount);
   void remove(uid_t user, Resource resource, uint64_t amount);
   uint64_t of(uid_t user, Resource resource) const;
-  const Quota& quota() const { return quota_; }
 
  private:
   using Amounts = std::array<uint64_t, kResources>;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/core/builders.h"
+#include "tests/core/recovery/last_launched.h"
 
 namespace rueda::core {
 namespace {

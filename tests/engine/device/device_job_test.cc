@@ -16,6 +16,7 @@
 #include "tests/gpu/fake/fake_device.h"
 #include "tests/gpu/shared_counters.h"
 #include "tests/gpu/temporary_folder.h"
+#include "tests/support/processes.h"
 
 namespace rueda::engine {
 namespace {
@@ -288,7 +289,7 @@ TEST_F(DeviceJobTest, WhoHasHostMemoryInPlaceOfTheDevicesIsCountedOnce) {
   job_->drop(kRank);
   EXPECT_EQ(clients(), 0);
   add(staging(5));
-  ::kill(job_->worker_pid(), SIGKILL);
+  ::kill(only_child(), SIGKILL);
   run(1, {gpu::WorkerOperation{}});
   ASSERT_TRUE(wait_for([&] { return !ended_.empty() && !ended_.back().second.is_ok(); }));
   EXPECT_EQ(clients(), 0);
@@ -309,7 +310,7 @@ TEST_F(DeviceJobTest, ALostWorkerEndsWhatItHasAndIsNotReplaced) {
   add(counters(1));
   run(1, operation(0));
   run(2, operation(2));
-  ::kill(job_->worker_pid(), SIGKILL);
+  ::kill(only_child(), SIGKILL);
   ASSERT_TRUE(wait_for([&] { return ended_.size() == 2; }));
   for (const auto& [number, status] : ended_) {
     EXPECT_THAT(status.message(), HasSubstr("killed by signal 9"));
@@ -413,7 +414,7 @@ TEST_F(DeviceJobTest, ACommunicatorsIdIsMadeByTheWorkerUnlessItIsLost) {
   job_->make_communicator_id(1, made);
   ASSERT_TRUE(wait_for([&] { return ids.size() == 1; }));
   EXPECT_TRUE(ids[0].is_ok()) << ids[0].status().to_string();
-  ::kill(job_->worker_pid(), SIGKILL);
+  ::kill(only_child(), SIGKILL);
   job_->make_communicator_id(2, made);
   ASSERT_TRUE(wait_for([&] { return ids.size() == 2; }));
   EXPECT_THAT(ids[1].status().message(), HasSubstr("killed by signal 9"));
@@ -439,7 +440,7 @@ TEST_F(DeviceJobTest, ALostWorkerIsToldToWhoeverWaitsForAPlace) {
   stage(1000);
   ASSERT_TRUE(wait_for([&] { return rows_.size() == 1; }));
   stage(kMaxStaging);  // gets room once the first is given back
-  ::kill(job_->worker_pid(), SIGKILL);
+  ::kill(only_child(), SIGKILL);
   ASSERT_TRUE(wait_for([&] { return rows_.size() == 2; }));
   EXPECT_THAT(rows_[1].status().message(), HasSubstr("killed by signal 9"));
   rows_[0].value().memory[0] = std::byte{1};  // still exists, because the data plane may use it

@@ -16,6 +16,7 @@
 #include "tests/gpu/fake/fake_device.h"
 #include "tests/gpu/shared_counters.h"
 #include "tests/gpu/temporary_folder.h"
+#include "tests/support/processes.h"
 
 namespace rueda::engine {
 namespace {
@@ -167,7 +168,6 @@ TEST_F(GpuWorkerTest, ReducesMemoryOfOtherProcesses) {
   operation.writes = {{counter(1), 5}};
   ASSERT_TRUE(worker_->run(operation).is_ok());
   EXPECT_FALSE(wait_for([this] { return !ended_.empty(); }, std::chrono::milliseconds(50)));
-  EXPECT_EQ(worker_->operations_under_way(), 1u);
   counters_.set(0, 1);
   ASSERT_TRUE(wait_for([this] { return !ended_.empty(); }));
   EXPECT_TRUE(ended_.at(1).is_ok()) << ended_.at(1).to_string();
@@ -184,7 +184,7 @@ TEST_F(GpuWorkerTest, AWorkerThatIsKilledIsTold) {
   gpu::WorkerOperation operation = sum_of_two(1);
   operation.waits = {{counter(0), 1}};
   ASSERT_TRUE(worker_->run(operation).is_ok());
-  ASSERT_EQ(::kill(worker_->pid(), SIGKILL), 0);
+  ASSERT_EQ(::kill(only_child(), SIGKILL), 0);
   EXPECT_THAT(lost_text(), HasSubstr("the GPU worker of job j"));
   EXPECT_THAT(lost_text(), HasSubstr("was killed by signal 9"));
   EXPECT_EQ(lost_->code(), Code::kUnavailable);
@@ -224,7 +224,7 @@ TEST_F(GpuWorkerTest, AWorkerThatSaysNothingIsKilled) {
   ASSERT_TRUE(worker_->run(operation).is_ok());
   // The worker lives, and waits for the application, however long that takes.
   EXPECT_FALSE(wait_for([this] { return lost_.has_value(); }, std::chrono::milliseconds(3000)));
-  ASSERT_EQ(::kill(worker_->pid(), SIGSTOP), 0);
+  ASSERT_EQ(::kill(only_child(), SIGSTOP), 0);
   EXPECT_THAT(lost_text(), HasSubstr("said nothing for 2000 ms"));
   EXPECT_EQ(lost_->code(), Code::kTimeout);
   EXPECT_TRUE(wait_for([this] { return metrics_.daemon().gpu_workers.Value() == 0; }));
@@ -237,11 +237,11 @@ TEST_F(GpuWorkerTest, AWorkerWithNothingToDoMayBeSilent) {
   share_all();
   EXPECT_FALSE(wait_for([this] { return lost_.has_value(); }, std::chrono::milliseconds(2500)));
   // The worker's silence counts from when it is given something.
-  ASSERT_EQ(::kill(worker_->pid(), SIGSTOP), 0);
+  ASSERT_EQ(::kill(only_child(), SIGSTOP), 0);
   worker_->add_memory({.memory = 7, .kind = gpu::MemoryKind::kHost, .bytes = counters_.kBytes},
                       counters_.duplicate());
   EXPECT_FALSE(wait_for([this] { return lost_.has_value(); }, std::chrono::milliseconds(500)));
-  ASSERT_EQ(::kill(worker_->pid(), SIGCONT), 0);
+  ASSERT_EQ(::kill(only_child(), SIGCONT), 0);
   EXPECT_TRUE(wait_for([this] { return added_.contains(7); }));
   EXPECT_FALSE(lost_.has_value());
 }
@@ -251,18 +251,18 @@ TEST_F(GpuWorkerTest, AnotherGpuMayTakeAsLongAsTheFirst) {
   impatient.timeout_ms = 100;
   start(impatient);
   share_all();
-  ASSERT_EQ(::kill(worker_->pid(), SIGSTOP), 0);
+  ASSERT_EQ(::kill(only_child(), SIGSTOP), 0);
   gpu::AddMemoryBody others{.memory = 7, .kind = gpu::MemoryKind::kIpc, .bytes = kBytes};
   others.uuid = impatient.uuid;
   others.uuid[15] = 1;
   worker_->add_memory(others, UniqueFd());
   EXPECT_FALSE(wait_for([this] { return lost_.has_value(); }, std::chrono::milliseconds(2500)));
-  ASSERT_EQ(::kill(worker_->pid(), SIGCONT), 0);
+  ASSERT_EQ(::kill(only_child(), SIGCONT), 0);
   ASSERT_TRUE(wait_for([this] { return added_.contains(7); }));
   EXPECT_EQ(added_.at(7).code(), Code::kPermission);  // the number is taken
   EXPECT_THAT(added_.at(7).message(), HasSubstr("GPU-fa000000-0000-0000-0000-000000000001"));
   // The worker knows the memory now.
-  ASSERT_EQ(::kill(worker_->pid(), SIGSTOP), 0);
+  ASSERT_EQ(::kill(only_child(), SIGSTOP), 0);
   others.memory = 8;
   worker_->add_memory(others, UniqueFd());
   EXPECT_THAT(lost_text(), HasSubstr("said nothing for 2000 ms"));

@@ -34,7 +34,7 @@ class FakeDevice final : public Device {
   Status health() override;
   Result<DeviceAddress> allocate(uint64_t bytes, Sharing sharing) override;
   Status free(DeviceAddress base) override;
-  uint64_t allocated_bytes() const override;
+  uint64_t allocated_bytes() const;
   Result<Allocation> find(DeviceAddress address) override;
   Result<MemoryHandle> export_memory(DeviceAddress base) override;
   Result<DeviceAddress> import_memory(const MemoryHandle& handle) override;

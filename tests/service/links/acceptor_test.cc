@@ -10,6 +10,8 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include "tests/support/processes.h"
+
 namespace rueda::service {
 namespace {
 
@@ -95,7 +97,6 @@ TEST_F(AcceptorTest, TheOldestStrangerGoesAndWhomAJobNeedsStays) {
   acceptor_->keep(needed->name(), true);
   const auto first = client();
   const auto second = client();
-  EXPECT_EQ(acceptor_->strangers(), 2u);
   const auto third = client();
   EXPECT_TRUE(first->is_closed_within(60'000));
   EXPECT_FALSE(needed->is_closed_within(0) || second->is_closed_within(0) ||
@@ -103,10 +104,9 @@ TEST_F(AcceptorTest, TheOldestStrangerGoesAndWhomAJobNeedsStays) {
   acceptor_->keep(needed->name(), false);  // makes it the youngest of the strangers
   EXPECT_TRUE(second->is_closed_within(60'000));
   EXPECT_FALSE(needed->is_closed_within(0) || third->is_closed_within(0));
-  EXPECT_EQ(acceptor_->thrown_out(), 2u);
   acceptor_->keep("ipv4:127.0.0.1:1", true);
   acceptor_->keep("unix:", true);
-  EXPECT_EQ(acceptor_->strangers(), 2u);
+  EXPECT_FALSE(needed->is_closed_within(0) || third->is_closed_within(0));
 }
 
 TEST_F(AcceptorTest, AStrangerWhoSendsTooMuchIsCutOff) {
@@ -147,6 +147,7 @@ TEST_F(AcceptorTest, AllStrangersTogetherMaySendSoMuch) {
 
 TEST_F(AcceptorTest, AConnectionThatEndsIsForgotten) {
   listen({});
+  const size_t before = open_descriptors();
   auto one = client();
   one->close();
   {
@@ -154,7 +155,7 @@ TEST_F(AcceptorTest, AConnectionThatEndsIsForgotten) {
     (void)::shutdown(taken_[0].get(), SHUT_RDWR);  // gRPC does this when it has read the end
     taken_[0].reset();
   }
-  while (acceptor_->strangers() != 0) std::this_thread::yield();
+  while (open_descriptors() > before) std::this_thread::yield();  // the acceptor's own has gone
 }
 
 // gRPC's own listener was once deaf for good after that.
