@@ -137,7 +137,9 @@ void define_network(CLI::App& app, Config& config) {
 
 void define_work(CLI::App& app, Config& config) {
   app.add_option("--fusion-threshold", config.fusion_threshold_bytes,
-                 "Batches of tensors grow up to this; 0 fuses nothing")
+                 "Tensors that are ready together are reduced as one batch of up to this many "
+                 "bytes, such as 16M; 0: each tensor alone, but for groups. The value of the "
+                 "job's coordinator counts, where its launcher does not say")
       ->envname("RUEDAD_FUSION_THRESHOLD")
       ->transform(bytes_suffix())
       ->check(CLI::Range(int64_t{0}, static_cast<int64_t>(limits::kMaxTensorBytes)))
@@ -291,16 +293,15 @@ void define_rest(CLI::App& app, Config& config) {
   app.add_option("--leash-fd", config.leash_fd,
                  "End when the other end of this pipe is closed, and not on a signal that may be "
                  "meant for all of a job");
-  app.add_option(
-         "--fault", config.fault,
-         "Test hook: \"reduce\" makes every result wrong, \"clock:MS\" the clock of timelines")
-      ->check([](const std::string& fault) {
-        int64_t skew_ms = 0;
-        const bool is_known =
-            fault == "reduce" ||
-            (fault.starts_with("clock:") && CLI::detail::lexical_cast(fault.substr(6), skew_ms));
-        return is_known ? "" : "it is neither reduce nor clock:MS";
-      });
+}
+
+// Sets apart, in the help, what only a measurement or a launcher changes.
+void set_advanced_apart(CLI::App& app) {
+  for (const char* flag : {"--tcp-congestion", "--streams", "--coordination", "--reducer",
+                           "--tree-threshold", "--tree-fan-in", "--chunk-bytes", "--reduce-threads",
+                           "--data-loops", "--gpu-adds", "--ready-fd", "--leash-fd"}) {
+    app.get_option(flag)->group("Advanced");
+  }
 }
 
 // Returns true if a flag is on the command line itself: CLI11 does not tell where a value came
@@ -346,6 +347,7 @@ std::variant<Config, int> read_config(int argc, char** argv) {
   define_rest(app, config);
   app.add_flag("--private", config.is_private,
                "For one job on this machine: free ports, but for those given as flags");
+  set_advanced_apart(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

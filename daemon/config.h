@@ -57,7 +57,6 @@ struct Config {
   std::string transport = "auto";  // "auto", "rdma" or "tcp"
   std::string log_level = "info";
   std::string log_format = "text";
-  std::string fault;        // for tests
   bool is_private = false;  // true for a launcher's daemon, which serves one job
   // a descriptor to which one line of JSON is written when the daemon is ready; -1: none
   int ready_fd = -1;

@@ -29,6 +29,7 @@
 #include "daemon/engine/loops/busy_poll_loop.h"
 #include "daemon/engine/loops/loop_watch.h"
 #include "daemon/engine/node/engine.h"
+#include "daemon/faults.h"
 #include "daemon/gpu/worker/process.h"
 #include "daemon/logging.h"
 #include "daemon/observe/http_server.h"
@@ -76,13 +77,12 @@ engine::EngineOptions engine_options(const Config& config) {
   options.start_timeout_ms = config.start_timeout_ms;
   options.stall.check_ms = static_cast<TicksMs>(config.stall_check_seconds * 1000);
   options.stall.shutdown_ms = static_cast<TicksMs>(config.stall_shutdown_seconds * 1000);
-  options.corrupt_reduction = config.fault == "reduce";
   options.gpu_staging_bytes = config.gpu_staging_bytes;
   options.adds_on_gpu = config.gpu_adds == "yes";
   options.gpu_worker_command = {own_program(), "--gpu-worker", config.gpu_plugin};
-  if (config.fault.starts_with("clock:")) {
-    options.clock_skew_ns = std::stoll(config.fault.substr(6)) * 1'000'000;
-  }
+  const Faults faults = planted_faults();
+  options.corrupt_reduction = faults.corrupts_reduction;
+  options.clock_skew_ns = faults.clock_skew_ns;
   return options;
 }
 

@@ -204,7 +204,8 @@ void add_agreement_flags(CLI::App& app, AgreementSettings& settings) {
                  "nonblocking, locked (or $RUEDA_COORDINATION; default: the daemon's)");
   CLI::Option* fusion_threshold =
       app.add_option("--fusion-threshold", settings.fusion_threshold_bytes,
-                     "Batches of tensors grow up to this, as in 16MiB; 0 fuses nothing (or "
+                     "Tensors that are ready together are reduced as one batch of up to this many "
+                     "bytes, as in 16MiB; 0: each tensor alone, but for groups (or "
                      "$RUEDA_FUSION_THRESHOLD; default: the daemon's)")
           ->transform(CLI::AsSizeValue(false))
           ->check(CLI::Range(uint64_t{0}, uint64_t{limits::kMaxTensorBytes}));
@@ -238,6 +239,14 @@ void add_agreement_flags(CLI::App& app, AgreementSettings& settings) {
                "Every run gives the same bits: nothing is fused but groups, and the algorithm "
                "follows from the size alone (or $RUEDA_DETERMINISTIC=1)")
       ->excludes(fusion_threshold);
+}
+
+// Sets apart, in the help, what only a measurement or librueda changes.
+void set_advanced_apart(CLI::App& app) {
+  for (const char* flag : {"--coordination", "--reducer", "--lock-after", "--cache-capacity",
+                           "--algorithm", "--timeline-chunks", "--for-rank"}) {
+    app.get_option(flag)->group("Advanced");
+  }
 }
 
 // Returns the flags that the environment variables stand for, followed by the flags of the command
@@ -380,6 +389,7 @@ ParseOutcome parse_options(const std::vector<std::string>& arguments,
   std::string secret_file;
   const Flags flags = add_flags(app, options, seconds, hosts, no_prefix, secret_file);
   add_agreement_flags(app, options.agreement);
+  set_advanced_apart(app);
 
   SplitArguments split = split_arguments(app, arguments);
   options.command = std::move(split.command);

@@ -183,6 +183,12 @@ void define(CLI::App* app, Options* options, Texts* texts) {
       ->delimiter(',')
       ->check(check_model);
   add_json(models, options);
+  // The help sets apart what only measurements of Rueda itself need.
+  for (CLI::App* sub : app->get_subcommands({})) {
+    for (const char* flag : {"--tcp-congestion", "--places", "--foreign", "--wire", "--plan"}) {
+      if (CLI::Option* option = sub->get_option_no_throw(flag)) option->group("Advanced");
+    }
+  }
 }
 
 template <class Value, class Range, class Parse>

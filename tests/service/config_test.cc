@@ -80,7 +80,6 @@ TEST_F(ConfigTest, Defaults) {
   EXPECT_EQ(config.tcp_congestion, "auto");
   EXPECT_EQ(config.log_level, "info");
   EXPECT_EQ(config.log_format, "text");
-  EXPECT_EQ(config.fault, "");
   EXPECT_EQ(config.ready_fd, -1);
 }
 
@@ -155,27 +154,17 @@ TEST_F(ConfigTest, SizesAreTakenWithSuffixes) {
 }
 
 TEST_F(ConfigTest, ValuesThatCannotBeAreRefusedAndNamed) {
-  const std::vector<std::pair<std::string, std::string>> wrong{{"--chunk-bytes", "4095"},
-                                                               {"--chunk-bytes", "5M"},
-                                                               {"--chunk-bytes", "-1"},
-                                                               {"--staging-bytes", "1000"},
-                                                               {"--reduce-threads", "65"},
-                                                               {"--fusion-threshold", "-1"},
-                                                               {"--fusion-threshold", "1X"},
-                                                               {"--coordination", "telepathy"},
-                                                               {"--timeout-ms", "99"},
-                                                               {"--timeout-ms", "soon"},
-                                                               {"--start-timeout-ms", "0"},
-                                                               {"--control-port", "65536"},
-                                                               {"--data-port", "-1"},
-                                                               {"--http-port", "http"},
-                                                               {"--log-level", "loud"},
-                                                               {"--log-format", "xml"},
-                                                               {"--fault", "everything"},
-                                                               {"--fault", "clock:soon"},
-                                                               {"--node-id", std::string(64, 'x')},
-                                                               {"--streams", "0"},
-                                                               {"--streams", "17"}};
+  const std::vector<std::pair<std::string, std::string>> wrong{
+      {"--chunk-bytes", "4095"},    {"--chunk-bytes", "5M"},
+      {"--chunk-bytes", "-1"},      {"--staging-bytes", "1000"},
+      {"--reduce-threads", "65"},   {"--fusion-threshold", "-1"},
+      {"--fusion-threshold", "1X"}, {"--coordination", "telepathy"},
+      {"--timeout-ms", "99"},       {"--timeout-ms", "soon"},
+      {"--start-timeout-ms", "0"},  {"--control-port", "65536"},
+      {"--data-port", "-1"},        {"--http-port", "http"},
+      {"--log-level", "loud"},      {"--log-format", "xml"},
+      {"--fault", "reduce"},        {"--node-id", std::string(64, 'x')},
+      {"--streams", "0"},           {"--streams", "17"}};
   for (const auto& [flag, value] : wrong) {
     const auto [code, printed] = bad({flag, value});
     EXPECT_NE(code, 0) << flag << ' ' << value;
@@ -241,6 +230,16 @@ TEST_F(ConfigTest, HelpAndVersionEndWell) {
     EXPECT_EQ(std::get<int>(result), 0);
     EXPECT_NE(printed, "");
   }
+}
+
+TEST_F(ConfigTest, HelpSetsApartWhatOnlyMeasurementsChange) {
+  ::testing::internal::CaptureStdout();
+  read({"--help"});
+  const std::string printed = ::testing::internal::GetCapturedStdout();
+  const size_t advanced = printed.find("Advanced:");
+  ASSERT_NE(advanced, std::string::npos) << printed;
+  EXPECT_GT(printed.find("--chunk-bytes"), advanced);
+  EXPECT_LT(printed.find("--fusion-threshold"), advanced);
 }
 
 TEST_F(ConfigTest, TheExampleOfTheSystemdUnitIsRight) {

@@ -37,8 +37,8 @@ struct EngineOptions {
   core::TreeOptions tree;
   int lanes = 4;
   uint32_t streams = 1;            // of each channel
-  bool corrupt_reduction = false;  // --fault reduce
-  int64_t clock_skew_ns = 0;       // --fault clock: of timelines
+  bool corrupt_reduction = false;  // a fault that tests plant (daemon/faults.h)
+  int64_t clock_skew_ns = 0;       // the same; of timelines
   // The program of a GPU worker and its arguments (GpuWorkerOptions). Empty: there is none.
   std::vector<std::string> gpu_worker_command;
   uint64_t gpu_staging_bytes = uint64_t{1} << 30;  // DeviceJobOptions::max_staging_bytes

@@ -149,7 +149,7 @@ Status lost_memory(const std::string& node_id);
 // is allocated on the path; belongs to one loop.
 class OperationKernels {
  public:
-  // Set by --fault reduce: the first element of every stretch is wrong, so that checkers can be
+  // A fault that tests plant: the first element of every stretch is wrong, so that checkers can be
   // checked.
   explicit OperationKernels(bool corrupt = false) : corrupt_(corrupt) {}
 

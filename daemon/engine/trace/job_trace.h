@@ -21,7 +21,7 @@ namespace rueda::engine {
 struct JobTraceOptions {
   std::vector<Rank> ranks;  // this node's, by local rank
   bool wants_chunks = false;
-  int64_t clock_skew_ns = 0;  // --fault clock: added to every time
+  int64_t clock_skew_ns = 0;  // a fault that tests plant: added to every time
   // The most records that may wait to be sent.
   size_t max_records = size_t{1} << 16;
   size_t max_tracks = observe::kMaxTracks;

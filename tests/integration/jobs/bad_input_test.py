@@ -333,7 +333,7 @@ class StartTest(IntegrationTest):
         for arguments, pattern in ((["--no-such-flag"], "no-such-flag"), (["--http-port", "70000"], "http-port"),
                                    (["--chunk-bytes", "12"], "chunk-bytes"), (["--timeout-ms", "1"], "timeout-ms"),
                                    (["--nodes", "nonsense"], "nonsense"), (["--node-id", "x" * 64], "node-id"),
-                                   (["--fault", "other"], "fault"), (["--tcp-congestion", "carrier-pigeon"], "carrier-pigeon"),
+                                   (["--fault", "reduce"], "fault"), (["--tcp-congestion", "carrier-pigeon"], "carrier-pigeon"),
                                    (["--log-format", "xml"], "log-format")):
             with self.subTest(arguments=arguments):
                 self.assertRegex(self.fails(*arguments, code=None), pattern)

@@ -22,12 +22,13 @@ WORLDS = amount(change=[(1, 1), (4, 2), (3, 3)],
 
 class BenchTest(IntegrationTest):
 
-    def bench(self, ranks, nodes, *arguments, expected_code=0, daemon_args=()):
+    def bench(self, ranks, nodes, *arguments, expected_code=0, daemon_args=(), fault=None):
         """Returns the rows of one run."""
         path = os.path.join(self.folder, "bench.json")
-        run = self.ruedarun("-np", str(ranks), "--virtual-nodes", str(nodes),
+        faulty = ["--ruedad", harness.program(harness.FAULTY_RUEDAD)] if fault else []
+        run = self.ruedarun("-np", str(ranks), "--virtual-nodes", str(nodes), *faulty,
                             *(f"--daemon-arg={argument}" for argument in daemon_args), harness.program("rueda-bench"),
-                            *arguments, "--json", path)
+                            *arguments, "--json", path, extra_env={harness.FAULT: fault} if fault else {})
         self.assertEqual(run.exit_code(240), expected_code, run.output())
         with open(path, encoding="utf-8") as file:
             rows = [json.loads(line) for line in file]
@@ -188,7 +189,7 @@ class FaultTest(BenchTest):
     def test_a_wrong_reduction_is_found(self):
         for ranks, nodes in ((2, 1), (4, 2)):
             with self.subTest(ranks=ranks, nodes=nodes):
-                rows = self.allreduce(ranks, nodes, ["1e", "4K"], op="sum", expected_code=1, daemon_args=["--fault=reduce"])
+                rows = self.allreduce(ranks, nodes, ["1e", "4K"], op="sum", expected_code=1, fault="reduce")
                 self.assertEqual(len(rows), DTYPES * 2)
                 self.assertEqual([row for row in rows if row["wrong"] == 0], [])
 
@@ -196,7 +197,7 @@ class FaultTest(BenchTest):
         for wire in ("float16", "bfloat16"):
             with self.subTest(wire=wire):
                 [row] = self.bench(4, 2, "allreduce", "--wire", wire, "--sizes", "4K", "--warmup", "0", "--iters", "2",
-                                   expected_code=1, daemon_args=["--fault=reduce"])
+                                   expected_code=1, fault="reduce")
                 self.assertNotEqual(row["wrong"], 0)
 
     def test_it_is_found_in_whatever_reduces(self):
@@ -204,7 +205,7 @@ class FaultTest(BenchTest):
             for ranks, nodes in ((2, 1), (4, 2)):
                 with self.subTest(work=work, ranks=ranks, nodes=nodes):
                     rows = self.bench(ranks, nodes, work, "--sizes", "12e,4K", "--warmup", "0", "--iters", "2",
-                                      expected_code=1, daemon_args=["--fault=reduce"])
+                                      expected_code=1, fault="reduce")
                     self.assertEqual(len(rows), 2)
                     self.assertEqual([row for row in rows if row["wrong"] == 0], [])
 

@@ -72,8 +72,7 @@ class TimelineTest(IntegrationTest):
 
     def run_job(self, *arguments, action=f"steps:{STEPS}:1000", faults=(None, None), extra=()):
         """Returns a timeline of two nodes with two ranks each, and the daemons."""
-        daemons = [self.start_daemon(f"n{i}", *(["--fault", fault] if fault else []))
-                   for i, fault in enumerate(faults)]
+        daemons = [self.start_daemon(f"n{i}", fault=fault) for i, fault in enumerate(faults)]
         path = os.path.join(self.folder, "timeline.json")
         job = self.start_job(daemons, [2, 2], rank("init", action, "shutdown"),
                              extra=["--timeline-filename", path, *arguments, *extra])

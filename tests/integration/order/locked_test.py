@@ -201,7 +201,7 @@ class AlternativesTest(ScheduleTest):
 class CheckTest(ScheduleTest):
 
     def test_a_wrong_sum_is_seen(self):
-        [daemon] = self.start_daemons("alpha", arguments=["--fault", "reduce"])
+        daemon = self.start_daemon("alpha", fault="reduce")
         path = os.path.join(self.folder, "commands")
         os.mkfifo(path)
         job = self.start_job([daemon], [2], [harness.program("integration_schedule_rank"), "2x100", path])

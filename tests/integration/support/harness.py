@@ -47,6 +47,10 @@ def amount(change, long, sanitized=None):
     return long if IS_LONG else change
 
 
+FAULTY_RUEDAD = "ruedad-faults"
+FAULT = "RUEDA_TEST_FAULT"
+
+
 def program(name):
     return os.path.join(BUILD, "bin", name)
 
@@ -155,13 +159,14 @@ class Program:
 
 class Daemon(Program):
     """A ruedad of its own on free ports of `host`, serving once the constructor has returned. `inside` goes before its command
-    line, such as `ip netns exec NAME`."""
+    line, such as `ip netns exec NAME`. `fault` is a mistake that it makes (planted_faults.cc)."""
 
-    def __init__(self, node_id, folder, env, arguments=(), host="127.0.0.1", inside=()):
+    def __init__(self, node_id, folder, env, arguments=(), host="127.0.0.1", inside=(), fault=None):
         self.node_id = node_id
         self.socket = os.path.join(folder, f"{node_id}.sock")
         read_end, write_end = os.pipe()
-        command = [*inside, program("ruedad"), "--private", "--listen-host", host, "--node-id", node_id,
+        env = {**env, FAULT: fault} if fault else env
+        command = [*inside, program(FAULTY_RUEDAD if fault else "ruedad"), "--private", "--listen-host", host, "--node-id", node_id,
                    "--socket", self.socket, "--ready-fd", str(write_end), *arguments]
         super().__init__(command, env, pass_fds=[write_end])
         os.close(write_end)
