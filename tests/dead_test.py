@@ -19,13 +19,14 @@ ROOT = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else os.getcwd()
 SOURCE_DIRS = ("daemon", "agent", "client", "bench")
 HEADER_SUFFIXES = (".h", ".hpp", ".cuh")
 SOURCE_SUFFIXES = (".cc", ".c", ".cu")
-PUBLIC = "client/include/"  # what programs of other people call and include
+PUBLIC = "client/include/"  # other people's programs call and include what is there
 PACKAGE = "client/python/rueda/"
 
-# Functions that nothing in the product calls, and why they are there all the same. An entry that is not needed fails.
+# These functions are called by nothing in the product, and each says why it is there all the same. An entry that is not needed
+# fails.
 SURVIVAL = "what jobs that survive a death will do; the simulator and the data plane's tests prove it, no daemon does it yet (README.md)"
 EXCEPTIONS = dict.fromkeys(("complete_seq", "final_chunk", "is_completing", "on_stable", "take_final", "unstable_bytes"), SURVIVAL)
-# The same for the Python package.
+# These are the exceptions of the Python package.
 BACKEND = "torch.distributed calls it of a backend"
 WORK = "torch.distributed calls it of the work that a backend returns"
 HOROVOD = "a method of Horovod's API, which scripts call"
@@ -39,7 +40,7 @@ PYTHON_EXCEPTIONS = {
     "_programs": "pyproject.toml names it",
 }
 
-# A word, a string, a directive of the preprocessor, or a sign.
+# Matches a word, a string, a directive of the preprocessor, or a sign.
 TOKEN = re.compile(r'''(?P<comment>//[^\n]*|/\*.*?\*/)
     |(?P<directive>^[ \t]*\#(?:[^\n\\]|\\.|\\\n)*)
     |R"\((?P<raw>.*?)\)"|"(?P<string>(?:[^"\\\n]|\\.)*)"|'(?:[^'\\\n]|\\.)+'
@@ -55,7 +56,7 @@ TYPE_ENDS = {">", "*", "&", "&&"}
 
 
 def tokens_of(text):
-    """(kind, token, line) of C++ source, without its comments."""
+    """Returns (kind, token, line) of C++ source, without its comments."""
     line, last = 1, 0
     for match in TOKEN.finditer(text):
         line += text.count("\n", last, match.start())
@@ -66,7 +67,7 @@ def tokens_of(text):
 
 
 def without_template(statement):
-    """`statement`, (kind, token, line) of each token, without the `template <...>` that it begins with."""
+    """Returns `statement`, (kind, token, line) of each token, without the `template <...>` that it begins with."""
     while statement and statement[0][1] == "template":
         depth = 0
         for index, (_, token, _) in enumerate(statement[1:], 1):
@@ -80,7 +81,8 @@ def without_template(statement):
 
 
 def opened_by(statement):
-    """What a brace after `statement` opens: a "namespace", a "class", or the "body" of a function, which may be a value."""
+    """Returns what a brace after `statement` opens: a "namespace", a "class", or the "body" of a function, which may be a value.
+    """
     words = [token for _, token, _ in without_template(statement) if token != "inline"]
     if words[:1] == ["namespace"] or words[:1] == ["extern"] and len(words) == 2:
         return "namespace"
@@ -88,7 +90,7 @@ def opened_by(statement):
 
 
 def declared_in(statement):
-    """The index of the name of the function that `statement` declares or defines; None if it is none."""
+    """Returns the index of the name of the function that `statement` declares or defines, or None if there is none."""
     for index in range(1, len(statement) - 1):
         kind, token, _ = statement[index]
         if token == "=":
@@ -97,7 +99,7 @@ def declared_in(statement):
             continue
         before = index - 1
         while before >= 2 and statement[before][1] == "::" and statement[before - 1][0] == "word":
-            before -= 2  # Class::
+            before -= 2  # goes over Class::
         kind, token, _ = statement[before]
         if before >= 0 and (kind == "word" and token not in NO_TYPES or token in TYPE_ENDS):
             return index
@@ -108,13 +110,14 @@ class Function:
     def __init__(self, path, line, name, statement, is_in_class):
         self.path, self.line, self.name = path, line, name
         self.overrides = "override" in statement or "final" in statement
-        self.is_qualified = f"::{name}(" in "".join(statement)  # the definition of what a class declares
+        self.is_qualified = f"::{name}(" in "".join(statement)  # true for the definition of what a class declares
         self.is_method = is_in_class and "friend" not in statement or self.is_qualified
-        self.uses = set()  # what its bodies name: each word, and each that looks like a call of a method with `()` behind it
+        self.uses = set()  # the names in its bodies: each word, and possible calls of methods with `()` behind them
 
 
 def uses_in(tokens):
-    """The words among `tokens`, (kind, token, line) of each; those that may be calls of methods with `()` behind them, too."""
+    """Returns the words among `tokens`, (kind, token, line) of each; words that may be calls of methods are there with `()`
+    behind them, too."""
     found = set()
     for index, (kind, token, _) in enumerate(tokens):
         if kind == "directive":
@@ -134,17 +137,17 @@ def uses_in(tokens):
 
 
 def read_source(path, text):
-    """(functions, uses outside functions) of one file: each declaration and each definition is a Function."""
+    """Returns (functions, uses outside functions) of one file: each declaration and each definition is a Function."""
     functions, outside = [], set()
-    scopes, statement, body, parens = [], [], [], 0  # of `scopes`: what each brace opened
-    owner = None  # whose body this is
+    scopes, statement, body, parens = [], [], [], 0  # scopes has what each brace opened
+    owner = None  # the function whose body this is
     classes = set(CLASS.findall(text))
 
     def end_statement(has_body):
         nonlocal statement
         index = declared_in(statement)
         found = None
-        if index is not None and statement[index][1] not in classes:  # else it is a constructor
+        if index is not None and statement[index][1] not in classes:  # otherwise it is a constructor
             words = [token for _, token, _ in statement]
             found = Function(path, statement[index][2], words[index], words, scopes[-1:] == ["class"])
             functions.append(found)
@@ -182,7 +185,7 @@ def read_source(path, text):
 
 
 def dead_functions(files):
-    """Those functions of `files`, {path: text}, that nothing alive names: (path, line, name)."""
+    """Returns those functions of `files`, {path: text}, that nothing alive names: (path, line, name)."""
     functions, alive = [], {"main", "main()"}
     for path, text in files.items():
         found, outside = read_source(path, text)
@@ -206,7 +209,7 @@ def dead_functions(files):
 
 
 def dead_files(files, build_texts):
-    """Headers of `files` that only their own source includes, if any, and sources that no CMakeLists.txt names."""
+    """Returns headers of `files` that only their own source includes, if any, and sources that no CMakeLists.txt names."""
     included = collections.defaultdict(set)
     for path, text in files.items():
         for include in INCLUDE.findall(text):
@@ -223,7 +226,7 @@ def dead_files(files, build_texts):
 
 
 def python_uses(node):
-    """The names that the code at `node` reads, its own definitions left out; a string that is a name counts."""
+    """Returns the names that the code at `node` reads, its own definitions left out; a string that is a name counts."""
     for part in ast.walk(node):
         if isinstance(part, ast.Name):
             yield part.id
@@ -236,7 +239,8 @@ def python_uses(node):
 
 
 def dead_python(files):
-    """What nothing in `files`, {path: text}, names or imports: (path, line, name) of functions, and (path, 1, name) of modules."""
+    """Returns what nothing in `files`, {path: text}, names or imports: (path, line, name) of functions, and (path, 1, name) of
+    modules."""
     functions, uses, imports = [], set(), set()
     for path, text in files.items():
         for node in ast.walk(ast.parse(text)):
@@ -271,7 +275,7 @@ class PlantedDeath(unittest.TestCase):
                        "void A::on_done() {}\nint free_one(int x) { return x; }\n}\n",
         "daemon/main.cc": '#include "daemon/a.h"\nint main() {\n  n::A a(1);\n  return a.size();\n}\n',
     }
-    # What each adds to main.cc, and the functions that are dead then.
+    # Each row has what is added to main.cc, and the functions that are dead then.
     DEAD = (
         ("void lonely() {}\n", ["lonely"]),
         ("static int lonely(const std::vector<int>& x) {\n  return x[0];\n}\n", ["lonely"]),
@@ -322,7 +326,7 @@ class PlantedDeath(unittest.TestCase):
 
 class Tree(unittest.TestCase):
     def check(self, found, exceptions):
-        """That `found` are the exceptions, all of them and nothing else."""
+        """Checks that `found` are the exceptions, all of them and nothing else."""
         lines = [f"{path}:{line}: {name}" for path, line, name in found if name not in exceptions]
         self.assertEqual(lines, [], "nothing uses these; delete them, or move them to what uses them:\n" + "\n".join(lines))
         self.assertEqual(set(exceptions) - {name for _, _, name in found}, set(), "exceptions that are not needed any more")

@@ -35,7 +35,7 @@ for tool in qemu-system-x86_64 busybox cpio modprobe depmod rdma dpkg-deb; do
 done
 export PATH="$PATH:/usr/sbin:/sbin"
 
-# What the guest does before the command, and after it. /control is a folder of the host.
+# Writes the guest's first program: what it does before the command, and after it. /control is a folder of the host.
 write_init() {
   cat <<'INIT'
 #!/bin/busybox sh
@@ -62,7 +62,7 @@ mount -t devpts terminals /new/dev/pts
 for folder in dev/shm tmp run; do mount -t tmpfs memory "/new/$folder"; done
 hostname rdma-guest
 ip link set lo up
-# Addresses are usable at once.
+# Addresses can be used at once, without duplicate address detection.
 for which in all default; do echo 0 >"/proc/sys/net/ipv6/conf/$which/accept_dad"; done
 . /control/settings
 ip link add rdma0 type dummy

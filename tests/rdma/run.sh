@@ -1,5 +1,5 @@
 #!/bin/bash
-# What is true of RDMA, in a guest that has it (tests/rdma/guest.sh): the conformance suite of transports, and daemons that reduce
+# Tests RDMA in a guest that has it (tests/rdma/guest.sh): the conformance suite of transports, and daemons that reduce
 # over it, die, stand still and fall back.
 #
 #   tests/rdma/run.sh BUILD SOURCE     exit status 77: no guest can be had here, and the text says why

@@ -1,4 +1,4 @@
-// What the system says of this process: its children and its open descriptors.
+// Tells what the system knows of this process: its children and its open descriptors.
 #pragma once
 
 #include <cstddef>

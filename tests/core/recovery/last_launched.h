@@ -1,4 +1,4 @@
-// What a data plane would have to do before core::decide(), were its operations to end before all
+// Does what a data plane would have to do before core::decide(), if its operations ended before all
 // nodes have launched them (L1: broadcasts).
 #pragma once
 

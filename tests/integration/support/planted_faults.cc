@@ -1,5 +1,5 @@
-// The faults of ruedad-faults, a ruedad that only tests have: what RUEDA_TEST_FAULT says, `reduce`
-// or `clock:MS`.
+// Plants the faults of ruedad-faults, a ruedad that only tests have, as RUEDA_TEST_FAULT says:
+// `reduce` or `clock:MS`.
 #include <cstdio>
 #include <cstdlib>
 #include <string>
