@@ -56,7 +56,7 @@ TYPE_ENDS = {">", "*", "&", "&&"}
 
 
 def tokens_of(text):
-    """Returns (kind, token, line) of C++ source, without its comments."""
+    """Yields (kind, token, line) of C++ source, without its comments."""
     line, last = 1, 0
     for match in TOKEN.finditer(text):
         line += text.count("\n", last, match.start())
@@ -226,7 +226,7 @@ def dead_files(files, build_texts):
 
 
 def python_uses(node):
-    """Returns the names that the code at `node` reads, its own definitions left out; a string that is a name counts."""
+    """Yields the names that the code at `node` reads, its own definitions left out; a string that is a name counts."""
     for part in ast.walk(node):
         if isinstance(part, ast.Name):
             yield part.id
