@@ -1,10 +1,8 @@
 #include "daemon/logging.h"
 
 #include <cerrno>
-#include <condition_variable>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -18,6 +16,7 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include "daemon/base/mutex.h"
 #include "daemon/base/one_line.h"
 
 namespace rueda {
@@ -71,7 +70,7 @@ class Backlog {
       : fd_(fd), formatter_(std::move(formatter)) {}
 
   void add(const spdlog::details::log_msg& message) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (bytes_ + message.payload.size() > kMaxLogBytes) {
       ++lost_;
       return;
@@ -82,24 +81,27 @@ class Backlog {
   }
 
   uint64_t lost() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return lost_;
   }
 
   void flush(std::chrono::milliseconds patience) {
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, patience, [this] { return lines_.empty() && !is_writing_; });
+    MutexLock lock(mutex_);
+    const auto until = std::chrono::steady_clock::now() + patience;
+    while (!lines_.empty() || is_writing_) {
+      if (!changed_.wait_until(lock, until)) return;
+    }
   }
 
   void set_formatter(std::unique_ptr<spdlog::formatter> formatter) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     formatter_ = std::move(formatter);
   }
 
   [[noreturn]] void write_for_ever() {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     for (;;) {
-      changed_.wait(lock, [this] { return !lines_.empty(); });
+      while (lines_.empty()) changed_.wait(lock);
       is_writing_ = true;
       const std::string line = std::move(lines_.front());
       lines_.pop_front();
@@ -117,7 +119,7 @@ class Backlog {
 
  private:
   // Formats a message, whatever its text and whoever wrote it, as one line.
-  std::string formatted(spdlog::details::log_msg message) {
+  std::string formatted(spdlog::details::log_msg message) RUEDA_REQUIRES(mutex_) {
     const std::string line = one_line({message.payload.data(), message.payload.size()}, kMaxLine);
     message.payload = line;
     spdlog::memory_buf_t text;
@@ -125,7 +127,7 @@ class Backlog {
     return {text.data(), text.size()};
   }
 
-  void tell_of_lost() {
+  void tell_of_lost() RUEDA_REQUIRES(mutex_) {
     const std::string text = std::to_string(lost_ - std::exchange(told_, lost_)) +
                              " lines of this log are missing before this one: who reads it did not "
                              "keep up, or there was no room for it";
@@ -134,14 +136,14 @@ class Backlog {
   }
 
   const int fd_;
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::unique_ptr<spdlog::formatter> formatter_;
-  std::deque<std::string> lines_;
-  size_t bytes_ = 0;  // of `lines_`, and of the line that is being written
-  bool is_writing_ = false;
-  uint64_t lost_ = 0;
-  uint64_t told_ = 0;  // dropped lines that the log has reported
+  mutable Mutex mutex_;
+  Condition changed_;
+  std::unique_ptr<spdlog::formatter> formatter_ RUEDA_GUARDED_BY(mutex_);
+  std::deque<std::string> lines_ RUEDA_GUARDED_BY(mutex_);
+  size_t bytes_ RUEDA_GUARDED_BY(mutex_) = 0;  // of `lines_`, and of the line that is being written
+  bool is_writing_ RUEDA_GUARDED_BY(mutex_) = false;
+  uint64_t lost_ RUEDA_GUARDED_BY(mutex_) = 0;
+  uint64_t told_ RUEDA_GUARDED_BY(mutex_) = 0;  // dropped lines that the log has reported
 };
 
 class BacklogSink final : public spdlog::sinks::sink {

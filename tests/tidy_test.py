@@ -264,6 +264,20 @@ class Tree(unittest.TestCase):
                             lambda path: os.path.exists(os.path.join(ROOT, path)))
         self.assertEqual(found, [], "\n" + "\n".join(found))
 
+    @unittest.skipUnless(shutil.which("clang++-14"), "clang-14 is not installed")
+    def test_clang_finds_a_field_that_is_touched_without_its_lock(self):
+        source = """
+            #include "daemon/base/mutex.h"
+            struct Counter {
+              void add() { %s ++count_; }
+              rueda::Mutex mutex_;
+              int count_ RUEDA_GUARDED_BY(mutex_) = 0;
+            };"""
+        for lock, is_right in (("rueda::MutexLock lock(mutex_);", True), ("", False)):
+            run = subprocess.run(["clang++-14", "-std=c++20", "-fsyntax-only", "-Werror=thread-safety", "-I", ROOT, "-x", "c++", "-"],
+                                 input=source % lock, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+            self.assertEqual((run.returncode == 0, "requires holding mutex" in run.stdout), (is_right, not is_right), run.stdout)
+
     @unittest.skipUnless(shutil.which("shellcheck"), "shellcheck is not installed")
     def test_shellcheck_finds_nothing(self):
         scripts = [path for path in tree_files(ROOT) if is_shell(path, read_file(path))]

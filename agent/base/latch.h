@@ -1,8 +1,7 @@
 // Waits until gRPC has finished with a call.
 #pragma once
 
-#include <condition_variable>
-#include <mutex>
+#include "daemon/base/mutex.h"
 
 namespace rueda::agent {
 
@@ -13,19 +12,19 @@ namespace rueda::agent {
 class DoneLatch {
  public:
   void set() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     is_set_ = true;
     changed_.notify_all();
   }
   void wait() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return is_set_; });
+    MutexLock lock(mutex_);
+    while (!is_set_) changed_.wait(lock);
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool is_set_ = false;
+  Mutex mutex_;
+  Condition changed_;
+  bool is_set_ RUEDA_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace rueda::agent

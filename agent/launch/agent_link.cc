@@ -3,7 +3,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <deque>
-#include <mutex>
 #include <utility>
 
 #include <grpc/support/log.h>
@@ -14,6 +13,7 @@
 #include "agent/records/plan_file.h"
 #include "agent/records/timeline_spool.h"
 #include "agent/records/tuning_log.h"
+#include "daemon/base/mutex.h"
 #include "daemon/base/os/daemon_socket.h"
 #include "rueda/v1/agent.grpc.pb.h"
 
@@ -112,7 +112,7 @@ class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEve
   }
 
   void send(v1::AgentRequest request) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (is_closing_) return;
     outgoing_.push_back(std::move(request));
     write_next();
@@ -120,7 +120,7 @@ class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEve
 
   void close() {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (is_closing_) return;
       if (is_timeline_open_) {
         closes_after_timeline_ = true;
@@ -136,7 +136,7 @@ class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEve
   }
 
   void OnWriteDone(bool is_ok) override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     is_writing_ = false;
     outgoing_.pop_front();
     if (!is_ok) {
@@ -151,7 +151,7 @@ class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEve
       // The other side has ended the stream, so nothing will be sent on it any more.
       bool was_closing = false;
       {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         was_closing = std::exchange(is_closing_, true);
         is_lost_ = !was_closing;
         is_broken_ = true;
@@ -186,7 +186,7 @@ class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEve
  private:
   void close_now() {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (std::exchange(is_closing_, true)) return;
       write_next();
     }
@@ -200,7 +200,7 @@ class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEve
     const auto open =
         opened.is_from_elsewhere() ? TimelineFile::open_for_another_node : TimelineFile::open;
     Result<std::unique_ptr<TimelineFile>> file = open(opened.path(), job_id_);
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     is_timeline_open_ = true;
     if (file.is_ok()) {
       timeline_ = std::make_unique<TimelineSpool>(std::move(file).value());
@@ -212,7 +212,7 @@ class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEve
   void write_timeline(v1::TimelineBatch batch) {
     if (!timeline_) return;
     const Status status = timeline_->write(std::move(batch));
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!status.is_ok()) give_up_timeline_locked(status);
   }
 
@@ -226,7 +226,7 @@ class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEve
     timeline_.reset();
     bool is_wanted = false;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       is_timeline_open_ = false;
       is_wanted = closes_after_timeline_;
     }
@@ -254,13 +254,13 @@ class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEve
     events_.on_note(status.is_ok() ? "the plan is in " + record_plan_ : status.message());
   }
 
-  void give_up_timeline_locked(const Status& why) {
+  void give_up_timeline_locked(const Status& why) RUEDA_REQUIRES(mutex_) {
     timeline_.reset();
     events_.on_note(why.message());
     end_timeline_locked();
   }
 
-  void end_timeline_locked() {
+  void end_timeline_locked() RUEDA_REQUIRES(mutex_) {
     if (is_closing_) return;
     v1::AgentRequest request;
     request.mutable_end_timeline();
@@ -268,9 +268,8 @@ class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEve
     write_next();
   }
 
-  // Starts the next write, one at a time, and the half-close after the last. The caller holds
-  // mutex_.
-  void write_next() {
+  // Starts the next write, one at a time, and the half-close after the last.
+  void write_next() RUEDA_REQUIRES(mutex_) {
     if (is_writing_ || is_broken_ || is_half_closed_) return;
     if (!outgoing_.empty()) {
       is_writing_ = true;
@@ -285,20 +284,21 @@ class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEve
   const AgentLink::Events events_;
   grpc::ClientContext context_;
   v1::AgentEvent incoming_;
-  std::mutex mutex_;
-  std::deque<v1::AgentRequest> outgoing_;
-  bool is_writing_ = false;
-  bool is_closing_ = false;
-  bool is_half_closed_ = false;
-  bool is_broken_ = false;
+  Mutex mutex_;
+  std::deque<v1::AgentRequest> outgoing_ RUEDA_GUARDED_BY(mutex_);
+  bool is_writing_ RUEDA_GUARDED_BY(mutex_) = false;
+  bool is_closing_ RUEDA_GUARDED_BY(mutex_) = false;
+  bool is_half_closed_ RUEDA_GUARDED_BY(mutex_) = false;
+  bool is_broken_ RUEDA_GUARDED_BY(mutex_) = false;
   bool is_lost_ = false;
   std::string job_id_;
   std::string autotune_log_;  // empty if no log is wanted, or it cannot be written
   std::unique_ptr<TuningLog> tuning_log_;
   std::string record_plan_;
   std::unique_ptr<TimelineSpool> timeline_;
-  bool is_timeline_open_ = false;  // true until the daemon says that the timeline has ended
-  bool closes_after_timeline_ = false;
+  bool is_timeline_open_ RUEDA_GUARDED_BY(mutex_) =
+      false;  // true until the daemon says that the timeline has ended
+  bool closes_after_timeline_ RUEDA_GUARDED_BY(mutex_) = false;
   const std::shared_ptr<DoneLatch> done_ = std::make_shared<DoneLatch>();
 };
 

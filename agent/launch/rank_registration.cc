@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -23,6 +22,7 @@
 #include "agent/rendezvous/identity.h"
 #include "agent/rendezvous/rendezvous.h"
 #include "daemon/base/clock.h"
+#include "daemon/base/mutex.h"
 
 namespace rueda::agent {
 namespace {
@@ -44,7 +44,7 @@ class Promised {
   Promised() : event_(::eventfd(0, EFD_CLOEXEC)) {}
 
   void give(T value) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (value_) return;
     value_ = std::move(value);
     const uint64_t one = 1;
@@ -52,14 +52,14 @@ class Promised {
   }
   int fd() const { return event_.get(); }
   T take() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return std::move(*value_);
   }
 
  private:
   const UniqueFd event_;
-  std::mutex mutex_;
-  std::optional<T> value_;
+  Mutex mutex_;
+  std::optional<T> value_ RUEDA_GUARDED_BY(mutex_);
 };
 
 void say(const std::string& text) { std::fprintf(stderr, "ruedarun: %s\n", text.c_str()); }
@@ -193,7 +193,7 @@ class RankRegistration {
           std::max<int64_t>(deadline_ms_ - steady_now_ms(), 0) + kStaysMs,
           {[&outcome](Result<JobLayout> found) { outcome.give(std::move(found)); },
            [this](const std::string& missing) {
-             const std::lock_guard lock(missing_mutex_);
+             const MutexLock lock(missing_mutex_);
              last_missing_ = missing;
            }});
       if (!wait_for(outcome.fd(), deadline_ms_)) return overdue(last_error);
@@ -218,7 +218,7 @@ class RankRegistration {
     const std::string within = " within " + std::to_string(options_.start_timeout_ms) + " ms";
     std::string missing;
     {
-      const std::lock_guard lock(missing_mutex_);
+      const MutexLock lock(missing_mutex_);
       missing = server_ ? server_->missing() : last_missing_;
     }
     if (!missing.empty()) {
@@ -305,8 +305,8 @@ class RankRegistration {
   std::string node_id_;
   std::vector<std::string> http_;
   std::unique_ptr<RendezvousServer> server_;
-  mutable std::mutex missing_mutex_;
-  std::string last_missing_;
+  mutable Mutex missing_mutex_;
+  std::string last_missing_ RUEDA_GUARDED_BY(missing_mutex_);
 };
 
 }  // namespace

@@ -10,6 +10,8 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include "daemon/base/mutex.h"
+
 namespace rueda::agent {
 namespace {
 
@@ -56,18 +58,21 @@ OutputSink::~OutputSink() { finish(std::chrono::seconds(0)); }
 
 std::string OutputSink::finish(std::chrono::seconds patience) {
   if (!thread_.joinable()) return "";
-  std::unique_lock lock(state_->mutex);
+  MutexLock lock(state_->mutex);
   state_->is_stopping = true;
   state_->changed.notify_all();
   while (!state_->is_done) {
     const size_t before_bytes = state_->written_bytes;
     const int before_error = state_->passing_error;
     const auto limit = before_error != 0 ? std::min(patience, kFullDisk) : patience;
-    const bool is_moving = state_->changed.wait_for(lock, limit, [&] {
+    const auto until = std::chrono::steady_clock::now() + limit;
+    bool is_in_time = true;
+    const auto has_moved = [&]() RUEDA_REQUIRES(state_->mutex) {
       return state_->is_done || state_->written_bytes != before_bytes ||
              state_->passing_error != before_error;
-    });
-    if (!is_moving) break;
+    };
+    while (is_in_time && !has_moved()) is_in_time = state_->changed.wait_until(lock, until);
+    if (!has_moved()) break;
   }
   const bool is_stuck = !state_->is_done;
   const size_t lost_bytes =
@@ -87,7 +92,7 @@ std::string OutputSink::finish(std::chrono::seconds patience) {
 
 void OutputSink::write(std::string text) {
   if (text.empty()) return;
-  const std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   if (state_->is_broken) return;
   // Ranks do not wait for a full disk, so text that does not fit is dropped.
   if (state_->passing_error != 0 && state_->queued.size() + text.size() > kMaxQueuedBytes) {
@@ -103,7 +108,7 @@ void OutputSink::write(std::string text) {
 }
 
 bool OutputSink::is_full() const {
-  const std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   const bool is_full =
       state_->passing_error == 0 && state_->queued.size() + state_->writing_bytes > kMaxQueuedBytes;
   state_->was_full = state_->was_full || is_full;
@@ -112,9 +117,9 @@ bool OutputSink::is_full() const {
 
 void OutputSink::run(const std::shared_ptr<State>& state, int fd) {
   std::string batch;
-  std::unique_lock lock(state->mutex);
+  MutexLock lock(state->mutex);
   while (true) {
-    state->changed.wait(lock, [&] { return !state->queued.empty() || state->is_stopping; });
+    while (state->queued.empty() && !state->is_stopping) state->changed.wait(lock);
     if (state->queued.empty()) break;
     batch.clear();
     batch.swap(state->queued);
@@ -149,7 +154,7 @@ void OutputSink::run(const std::shared_ptr<State>& state, int fd) {
   state->changed.notify_all();
 }
 
-void OutputSink::give_room(State& state) {
+void OutputSink::give_room(State& state) RUEDA_REQUIRES(state.mutex) {
   if (!state.was_full) return;
   state.was_full = false;
   if (state.on_room && !state.is_stopping) state.on_room();

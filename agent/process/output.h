@@ -2,10 +2,8 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 
@@ -14,6 +12,7 @@
 
 #include "agent/process/line_splitter.h"
 #include "agent/process/process.h"
+#include "daemon/base/mutex.h"
 
 namespace rueda::agent {
 
@@ -45,17 +44,18 @@ class OutputSink {
  private:
   // State that is shared with the thread, which may be stuck in a write when the sink is destroyed.
   struct State {
-    std::mutex mutex;
-    std::condition_variable changed;
-    std::string queued;
-    size_t writing_bytes = 0;
-    size_t written_bytes = 0;
-    bool was_full = false;
-    bool is_broken = false;
-    int passing_error = 0;  // errno of the last write, if the error may pass; else 0
-    size_t lost_bytes = 0;  // dropped bytes that have not been reported
-    bool is_stopping = false;
-    bool is_done = false;
+    Mutex mutex;
+    Condition changed;
+    std::string queued RUEDA_GUARDED_BY(mutex);
+    size_t writing_bytes RUEDA_GUARDED_BY(mutex) = 0;
+    size_t written_bytes RUEDA_GUARDED_BY(mutex) = 0;
+    bool was_full RUEDA_GUARDED_BY(mutex) = false;
+    bool is_broken RUEDA_GUARDED_BY(mutex) = false;
+    int passing_error RUEDA_GUARDED_BY(mutex) =
+        0;  // errno of the last write, if the error may pass; else 0
+    size_t lost_bytes RUEDA_GUARDED_BY(mutex) = 0;  // dropped bytes that have not been reported
+    bool is_stopping RUEDA_GUARDED_BY(mutex) = false;
+    bool is_done RUEDA_GUARDED_BY(mutex) = false;
     std::function<void()> on_room;
   };
   static void run(const std::shared_ptr<State>& state, int fd);

@@ -6,6 +6,7 @@
 #include <sched.h>
 
 #include "agent/records/timeline_lines.h"
+#include "daemon/base/mutex.h"
 
 namespace rueda::agent {
 namespace {
@@ -32,7 +33,7 @@ TimelineSpool::~TimelineSpool() { stop(); }
 
 Status TimelineSpool::write(v1::TimelineBatch batch) {
   std::vector<v1::TimelineBatch> written;  // is freed after the lock
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   written.swap(written_);
   if (waiting_bytes_ + batch.ByteSizeLong() > max_bytes_) {
     dropped_[batch.node()] += count_events(batch);
@@ -48,14 +49,14 @@ Status TimelineSpool::write(v1::TimelineBatch batch) {
 bool TimelineSpool::write_next() {
   v1::TimelineBatch batch;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (waiting_.empty()) return false;
     batch = std::move(waiting_.front());
     waiting_.pop_front();
     waiting_bytes_ -= batch.ByteSizeLong();
   }
   Status status = file_->write(batch);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!status.is_ok()) status_ = std::move(status);
   written_.push_back(std::move(batch));
   return true;
@@ -65,9 +66,9 @@ void TimelineSpool::run() {
   pthread_setname_np(pthread_self(), "rueda-timeline");
   const sched_param unused{};
   (void)sched_setscheduler(0, SCHED_IDLE, &unused);  // if refused, this thread runs like others
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return is_stopping_ || waiting_bytes_ > max_bytes_ / 2; });
+    while (!is_stopping_ && waiting_bytes_ <= max_bytes_ / 2) changed_.wait(lock);
     while (!is_stopping_ && !waiting_.empty()) {
       lock.unlock();
       write_next();
@@ -79,7 +80,7 @@ void TimelineSpool::run() {
 
 void TimelineSpool::stop() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     is_stopping_ = true;
     changed_.notify_one();
   }
@@ -94,6 +95,7 @@ Status TimelineSpool::close(const v1::TimelineClosed& closed) {
   stop();
   while (write_next()) {
   }
+  const MutexLock lock(mutex_);
   if (!status_.is_ok()) return status_;
   for (const auto& [node, events] : dropped_) file_->count_dropped(node, events);
   return file_->close(closed);

@@ -5,17 +5,16 @@
 // because daemons that wait for a moment without sleeping would see that somebody wants the core.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "agent/records/timeline_file.h"
+#include "daemon/base/mutex.h"
 
 namespace rueda::agent {
 
@@ -46,16 +45,17 @@ class TimelineSpool {
   const std::unique_ptr<TimelineFile> file_;
   const size_t max_bytes_;
 
-  std::mutex mutex_;  // guards the fields below
-  std::condition_variable changed_;
-  std::deque<v1::TimelineBatch> waiting_;
-  size_t waiting_bytes_ = 0;
+  Mutex mutex_;  // guards the fields below
+  Condition changed_;
+  std::deque<v1::TimelineBatch> waiting_ RUEDA_GUARDED_BY(mutex_);
+  size_t waiting_bytes_ RUEDA_GUARDED_BY(mutex_) = 0;
   // Written batches are given back to the thread that made them: nobody should wait for a lock of
   // the allocator's that is held by a thread that hardly runs.
-  std::vector<v1::TimelineBatch> written_;
-  std::map<int32_t, uint64_t> dropped_;  // numbers of dropped events, by node
-  Status status_;
-  bool is_stopping_ = false;
+  std::vector<v1::TimelineBatch> written_ RUEDA_GUARDED_BY(mutex_);
+  std::map<int32_t, uint64_t> dropped_
+      RUEDA_GUARDED_BY(mutex_);  // numbers of dropped events, by node
+  Status status_ RUEDA_GUARDED_BY(mutex_);
+  bool is_stopping_ RUEDA_GUARDED_BY(mutex_) = false;
 
   std::thread thread_;
 };

@@ -1,7 +1,6 @@
 #include "agent/rendezvous/rendezvous.h"
 
 #include <chrono>
-#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -13,6 +12,7 @@
 #include "agent/rendezvous/rendezvous_messages.h"
 #include "agent/rendezvous/rendezvous_secret.h"
 #include "daemon/base/host_port.h"
+#include "daemon/base/mutex.h"
 #include "daemon/base/one_line.h"
 #include "rueda/v1/agent.grpc.pb.h"
 
@@ -48,7 +48,7 @@ class Waiter final : public grpc::ServerWriteReactor<v1::EnterReply> {
   const Nonces& nonces() const { return nonces_; }
   // Replaces a reply that has not gone out yet.
   void tell(v1::EnterReply reply) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (end_) return;
     next_ = std::move(reply);
     go_on();
@@ -58,7 +58,7 @@ class Waiter final : public grpc::ServerWriteReactor<v1::EnterReply> {
   void end(const grpc::Status& status) {
     bool may_finish = false;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       end_ = status;
       may_finish = !is_writing_ && !next_;
     }
@@ -68,7 +68,7 @@ class Waiter final : public grpc::ServerWriteReactor<v1::EnterReply> {
   void OnWriteDone(bool ok) override {
     std::optional<grpc::Status> end;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       is_writing_ = false;
       if (!ok) next_.reset();
       go_on();
@@ -80,7 +80,7 @@ class Waiter final : public grpc::ServerWriteReactor<v1::EnterReply> {
   void OnDone() override { delete this; }
 
  private:
-  void go_on() {
+  void go_on() RUEDA_REQUIRES(mutex_) {
     if (is_writing_ || !next_) return;
     current_ = *std::exchange(next_, std::nullopt);
     is_writing_ = true;
@@ -89,11 +89,11 @@ class Waiter final : public grpc::ServerWriteReactor<v1::EnterReply> {
 
   const Nonces nonces_;
   const std::function<void(Waiter*)> on_cancel_;
-  std::mutex mutex_;
-  bool is_writing_ = false;
-  v1::EnterReply current_;
-  std::optional<v1::EnterReply> next_;
-  std::optional<grpc::Status> end_;
+  Mutex mutex_;
+  bool is_writing_ RUEDA_GUARDED_BY(mutex_) = false;
+  v1::EnterReply current_ RUEDA_GUARDED_BY(mutex_);
+  std::optional<v1::EnterReply> next_ RUEDA_GUARDED_BY(mutex_);
+  std::optional<grpc::Status> end_ RUEDA_GUARDED_BY(mutex_);
 };
 
 class Service final : public v1::Rendezvous::CallbackService {
@@ -108,18 +108,18 @@ class Service final : public v1::Rendezvous::CallbackService {
   void set_gate(RendezvousGate* gate) { gate_ = gate; }
 
   std::string missing() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return table_.missing();
   }
   std::string last_refusal() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return last_refusal_;
   }
 
   void end_waiting(const Status& status) {
     std::map<int, Waiter*> waiting;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       waiting.swap(waiting_);
     }
     for (const auto& [number, waiter] : waiting) waiter->end(to_grpc(status));
@@ -147,7 +147,7 @@ class Service final : public v1::Rendezvous::CallbackService {
     std::map<int, Waiter*> met;
     Status status = check_proof(*request);
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (status.is_ok()) {
         settle_host(arrival, peer);
         status = table_.arrive(arrival);
@@ -189,8 +189,8 @@ class Service final : public v1::Rendezvous::CallbackService {
                   "its secret is not that of node 0: give all nodes the same --rdzv-secret-file");
   }
 
-  // Counts that a number has come, and refuses it after kMaxComings times. The caller holds mutex_.
-  Status count_coming(int number) {
+  // Counts that a number has come, and refuses it after kMaxComings times.
+  Status count_coming(int number) RUEDA_REQUIRES(mutex_) {
     if (comings_[number]++ < kMaxComings) return Status::ok();
     if (waiting_.count(number) == 0) table_.depart(number);
     return Status(Code::kInvalidArgument, "number " + std::to_string(number) + " has come " +
@@ -199,9 +199,8 @@ class Service final : public v1::Rendezvous::CallbackService {
                                               "node 0 loses connections, or somebody means harm");
   }
 
-  // Replaces a host that the arrival only guessed by the one that its connection comes from. The
-  // caller holds mutex_.
-  void settle_host(Arrival& arrival, const std::string& peer) {
+  // Replaces a host that the arrival only guessed by the one that its connection comes from.
+  void settle_host(Arrival& arrival, const std::string& peer) RUEDA_REQUIRES(mutex_) {
     const auto visitor = gate_ == nullptr ? std::nullopt : gate_->visitor(peer);
     if (!visitor || is_loopback(visitor->from)) return;
     if (arrival.node_rank != 0) {
@@ -214,8 +213,8 @@ class Service final : public v1::Rendezvous::CallbackService {
   }
 
   // Replaces node 0's own host, if it was only guessed, by the address at which the others reached
-  // node 0. The caller holds mutex_.
-  void settle_own_host(std::vector<NodeLayout>& nodes) {
+  // node 0.
+  void settle_own_host(std::vector<NodeLayout>& nodes) RUEDA_REQUIRES(mutex_) {
     NodeLayout& own = nodes.front();
     const auto told = parse_host_port(own.control_address);
     if (!table_.guesses_own_host() || reached_at_.empty() || !told || told->host == reached_at_) {
@@ -229,20 +228,20 @@ class Service final : public v1::Rendezvous::CallbackService {
          told->host + ", which is what its name means here");
   }
 
-  // Records and notes a refusal. The caller holds mutex_.
-  void refuse(int number, const std::string& peer, const Status& status) {
+  // Records and notes a refusal.
+  void refuse(int number, const std::string& peer, const Status& status) RUEDA_REQUIRES(mutex_) {
     const auto visitor = gate_ == nullptr ? std::nullopt : gate_->visitor(peer);
     last_refusal_ = one_line(status.message());
     note("refused who came as " +
          std::string(setting_.meeting == Meeting::kNodes ? "node" : "rank") + " " +
          std::to_string(number) + (visitor ? " from " + visitor->from : "") + ": " + last_refusal_);
   }
-  void note(const std::string& text) {
+  void note(const std::string& text) RUEDA_REQUIRES(mutex_) {
     if (notes_++ < kMaxNotes && setting_.note) setting_.note(text);
   }
 
-  // Tells all who have met the job's layout. The caller holds mutex_.
-  Status answer(const std::map<int, Waiter*>& met) {
+  // Tells all who have met the job's layout.
+  Status answer(const std::map<int, Waiter*>& met) RUEDA_REQUIRES(mutex_) {
     Result<std::vector<NodeLayout>> nodes = table_.lay_out();
     if (!nodes.is_ok()) return nodes.status();
     settle_own_host(nodes.value());
@@ -261,7 +260,7 @@ class Service final : public v1::Rendezvous::CallbackService {
   }
 
   bool take_out(int node_rank, Waiter* waiter) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found = waiting_.find(node_rank);
     if (found == waiting_.end() || found->second != waiter) return false;
     waiting_.erase(found);
@@ -276,14 +275,14 @@ class Service final : public v1::Rendezvous::CallbackService {
   const JobIdentity identity_;
   const std::string nonce_;
   RendezvousGate* gate_ = nullptr;
-  std::mutex mutex_;
-  RendezvousTable table_;
-  std::map<int, Waiter*> waiting_;
-  std::map<int, int> comings_;
-  std::string last_refusal_;
+  Mutex mutex_;
+  RendezvousTable table_ RUEDA_GUARDED_BY(mutex_);
+  std::map<int, Waiter*> waiting_ RUEDA_GUARDED_BY(mutex_);
+  std::map<int, int> comings_ RUEDA_GUARDED_BY(mutex_);
+  std::string last_refusal_ RUEDA_GUARDED_BY(mutex_);
   // The address of this machine at which another one has reached the rendezvous.
-  std::string reached_at_;
-  int notes_ = 0;
+  std::string reached_at_ RUEDA_GUARDED_BY(mutex_);
+  int notes_ RUEDA_GUARDED_BY(mutex_) = 0;
 };
 
 class Server final : public RendezvousServer {

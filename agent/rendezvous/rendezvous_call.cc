@@ -1,6 +1,5 @@
 #include <chrono>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <system_error>
 #include <thread>
@@ -13,6 +12,7 @@
 #include "agent/rendezvous/rendezvous.h"
 #include "agent/rendezvous/rendezvous_messages.h"
 #include "agent/rendezvous/rendezvous_secret.h"
+#include "daemon/base/mutex.h"
 #include "rueda/v1/agent.grpc.pb.h"
 
 namespace rueda::agent {
@@ -84,7 +84,7 @@ class Meeter final : public std::enable_shared_from_this<Meeter>,
 
   void close() {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       is_closed_ = true;
       if (!is_calling_) return;
     }
@@ -98,7 +98,7 @@ class Meeter final : public std::enable_shared_from_this<Meeter>,
     if (reply_.missing().empty()) {
       layout_ = reply_;
     } else {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (!is_closed_ && events_.waiting) events_.waiting(reply_.missing());
     }
     StartRead(&reply_);
@@ -112,7 +112,7 @@ class Meeter final : public std::enable_shared_from_this<Meeter>,
  private:
   void challenge(const std::string& target) {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (is_closed_) return;
       is_calling_ = true;
     }
@@ -135,7 +135,7 @@ class Meeter final : public std::enable_shared_from_this<Meeter>,
     StartRead(&reply_);
     StartCall();
     // close() may have cancelled before the call was started, without effect.
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (is_closed_) enter_context_.TryCancel();
   }
 
@@ -172,7 +172,7 @@ class Meeter final : public std::enable_shared_from_this<Meeter>,
   }
 
   void finish(Result<JobLayout> outcome) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (is_closed_ || std::exchange(is_told_, true)) return;
     events_.done(std::move(outcome));
   }
@@ -181,10 +181,10 @@ class Meeter final : public std::enable_shared_from_this<Meeter>,
   const std::string secret_;
   const std::chrono::system_clock::time_point deadline_;
   const RendezvousCall::Events events_;
-  std::mutex mutex_;
-  bool is_closed_ = false;
-  bool is_calling_ = false;
-  bool is_told_ = false;
+  Mutex mutex_;
+  bool is_closed_ RUEDA_GUARDED_BY(mutex_) = false;
+  bool is_calling_ RUEDA_GUARDED_BY(mutex_) = false;
+  bool is_told_ RUEDA_GUARDED_BY(mutex_) = false;
   std::unique_ptr<v1::Rendezvous::Stub> stub_;
   grpc::ClientContext challenge_context_;
   grpc::ClientContext enter_context_;

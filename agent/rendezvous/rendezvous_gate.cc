@@ -16,6 +16,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "daemon/base/mutex.h"
+
 namespace rueda::agent {
 namespace {
 
@@ -126,7 +128,7 @@ void RendezvousGate::serve() {
     std::vector<int> keys;
     int due_ms = may_accept ? -1 : kAcceptRetryMs;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       for (const auto& [fd, stranger] : strangers_) {
         keys.push_back(fd);
         waits.push_back({.fd = stranger.fd.get(), .events = 0, .revents = 0});
@@ -137,7 +139,7 @@ void RendezvousGate::serve() {
     ::poll(waits.data(), waits.size(), due_ms);
     if (waits[0].revents != 0) return;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       for (size_t i = 0; i < keys.size(); ++i) {
         if (waits[i + 2].revents != 0) strangers_.erase(keys[i]);  // the stranger has hung up
       }
@@ -175,7 +177,7 @@ void RendezvousGate::admit(int fd) {
   const int on = 1;
   ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (strangers_.size() >= kMaxRendezvousStrangers) {
       const auto oldest = std::min_element(
           strangers_.begin(), strangers_.end(),
@@ -206,14 +208,14 @@ int RendezvousGate::next_due_ms() const {
 
 std::optional<RendezvousGate::Visitor> RendezvousGate::visitor(const std::string& peer) const {
   if (!peer.starts_with("fd:")) return std::nullopt;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = visitors_.find(std::atoi(peer.c_str() + 3));
   return found == visitors_.end() ? std::nullopt : std::optional(found->second);
 }
 
 void RendezvousGate::let_stay(const std::string& peer) {
   if (!peer.starts_with("fd:")) return;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   strangers_.erase(std::atoi(peer.c_str() + 3));
 }
 

@@ -7,7 +7,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -16,6 +15,7 @@
 #include "agent/process/process.h"
 #include "daemon/base/clock.h"
 #include "daemon/base/host_port.h"
+#include "daemon/base/mutex.h"
 #include "daemon/base/status.h"
 
 namespace rueda::agent {
@@ -63,18 +63,18 @@ class RendezvousGate {
   explicit RendezvousGate(UniqueFd listener) : listener_(std::move(listener)) {}
   void serve();
   void admit(int fd);
-  void send_away(int fd);
+  void send_away(int fd) RUEDA_REQUIRES(mutex_);
   // Returns the milliseconds until a stranger has stayed too long, or -1 if there is no stranger.
-  int next_due_ms() const;
+  int next_due_ms() const RUEDA_REQUIRES(mutex_);
 
   const UniqueFd listener_;
   HostPort local_endpoint_;
   UniqueFd stop_;
   std::function<void(int fd)> take_;
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   // The connections that have not come as a node, by the descriptor that was handed over.
-  std::map<int, Stranger> strangers_;
-  std::map<int, Visitor> visitors_;
+  std::map<int, Stranger> strangers_ RUEDA_GUARDED_BY(mutex_);
+  std::map<int, Visitor> visitors_ RUEDA_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

@@ -3,11 +3,12 @@
 #pragma once
 
 #include <functional>
-#include <mutex>
 #include <utility>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
+
+#include "daemon/base/mutex.h"
 
 namespace rueda {
 
@@ -19,19 +20,19 @@ class LoopGate {
 
   // Posts `work` to the loop. The work is dropped if the gate is closed.
   void post(std::function<void()> work) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (loop_ != nullptr) boost::asio::post(*loop_, std::move(work));
   }
   // Closes the gate. Must be called before the loop, or anything that its handlers refer to, is
   // destroyed.
   void close() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     loop_ = nullptr;
   }
 
  private:
-  std::mutex mutex_;
-  boost::asio::io_context* loop_;
+  Mutex mutex_;
+  boost::asio::io_context* loop_ RUEDA_GUARDED_BY(mutex_);
 };
 
 }  // namespace rueda

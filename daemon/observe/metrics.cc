@@ -1,7 +1,6 @@
 #include "daemon/observe/metrics.h"
 
 #include <map>
-#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -10,6 +9,7 @@
 #include <prometheus/text_serializer.h>
 
 #include "daemon/base/check.h"
+#include "daemon/base/mutex.h"
 #include "daemon/observe/process_metrics.h"
 
 namespace rueda::observe {
@@ -280,7 +280,7 @@ struct Metrics::Impl {
                                 "Bytes received from a neighbour on the data plane.")) {}
 
   void release(const std::string& job_id, JobMetrics* metrics) {
-    std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     const auto entry = jobs.find(job_id);
     RUEDA_CHECK(entry != jobs.end());
     if (--entry->second.users == 0) {
@@ -296,18 +296,18 @@ struct Metrics::Impl {
   Family<Counter>& sent_bytes;
   Family<Counter>& received_bytes;
 
-  std::mutex mutex;  // guards what follows
-  std::map<std::string, JobEntry> jobs;
+  Mutex mutex;  // guards what follows
+  std::map<std::string, JobEntry> jobs RUEDA_GUARDED_BY(mutex);
   // Node and transport.
   using PeerName = std::pair<std::string, std::string>;
   struct PeerEntry {
     std::shared_ptr<PeerMetrics> series;
     std::optional<std::chrono::steady_clock::time_point> gone_since;  // as far as it was seen
   };
-  std::map<PeerName, PeerEntry> peers;
+  std::map<PeerName, PeerEntry> peers RUEDA_GUARDED_BY(mutex);
 
   // Lets go of the series of peers that have been gone for long, or are too many.
-  void forget_gone_peers() {
+  void forget_gone_peers() RUEDA_REQUIRES(mutex) {
     const auto now = std::chrono::steady_clock::now();
     std::multimap<std::chrono::steady_clock::time_point, PeerName> gone;
     for (auto& [name, entry] : peers) {
@@ -339,7 +339,7 @@ Metrics::~Metrics() = default;
 DaemonMetrics& Metrics::daemon() { return impl_->daemon; }
 
 std::shared_ptr<JobMetrics> Metrics::job(const std::string& job_id) {
-  std::lock_guard lock(impl_->mutex);
+  const MutexLock lock(impl_->mutex);
   Impl::JobEntry& entry = impl_->jobs[job_id];
   if (auto current = entry.current.lock()) return current;
   ++entry.users;
@@ -352,7 +352,7 @@ std::shared_ptr<JobMetrics> Metrics::job(const std::string& job_id) {
 
 std::shared_ptr<PeerMetrics> Metrics::peer(const std::string& node_id,
                                            const std::string& transport) {
-  std::lock_guard lock(impl_->mutex);
+  const MutexLock lock(impl_->mutex);
   Impl::PeerEntry& entry = impl_->peers[{node_id, transport}];
   if (!entry.series) {
     const Labels labels = {{"peer", node_id}, {"transport", transport}};
@@ -366,14 +366,14 @@ std::shared_ptr<PeerMetrics> Metrics::peer(const std::string& node_id,
 
 std::shared_ptr<PeerMetrics> Metrics::find_peer(const std::string& node_id,
                                                 const std::string& transport) const {
-  std::lock_guard lock(impl_->mutex);
+  const MutexLock lock(impl_->mutex);
   const auto it = impl_->peers.find({node_id, transport});
   return it == impl_->peers.end() ? nullptr : it->second.series;
 }
 
 std::string Metrics::render() const {
   {
-    std::lock_guard lock(impl_->mutex);
+    const MutexLock lock(impl_->mutex);
     impl_->forget_gone_peers();
   }
   std::vector<prometheus::MetricFamily> families = impl_->registry.Collect();

@@ -9,6 +9,8 @@
 
 #include <pthread.h>
 
+#include "daemon/base/mutex.h"
+
 namespace rueda::client {
 namespace {
 
@@ -16,12 +18,12 @@ constexpr int64_t kShutdownTimeoutMs = 5000;
 constexpr int64_t kExitTimeoutMs = 1000;
 
 struct Process {
-  std::mutex mutex;  // attach, detach, and the list of retired allocators
+  Mutex mutex;  // attach, detach, and the list of retired allocators
   std::atomic<Session*> session{nullptr};
   std::atomic<bool> is_forked_child{false};  // true in a child of a process that was attached
   // Allocators of sessions that ended while blocks of rueda_alloc were live: their memory stays
   // until it is freed.
-  std::vector<std::shared_ptr<ArenaAllocator>> retired;
+  std::vector<std::shared_ptr<ArenaAllocator>> retired RUEDA_GUARDED_BY(mutex);
 };
 
 // The object is never destroyed: threads and Python's finalizers may outlive static destructors.
@@ -93,8 +95,9 @@ struct SharedMemory {
     int tensors = 0;
     bool is_freed = false;  // rueda_free has been called
   };
-  std::mutex mutex;
-  std::unordered_map<const void*, Block> blocks;  // blocks that have DLPack tensors
+  Mutex mutex;
+  std::unordered_map<const void*, Block> blocks
+      RUEDA_GUARDED_BY(mutex);  // blocks that have DLPack tensors
 };
 
 // The object is never destroyed: tensors may outlive static destructors, and the interpreter that
@@ -112,7 +115,7 @@ size_t block_bytes(const void* memory, Session* session) {
   std::optional<size_t> bytes;
   if (session != nullptr) bytes = session->allocator()->block_bytes(memory);
   if (bytes) return *bytes;
-  std::lock_guard lock(process().mutex);
+  const MutexLock lock(process().mutex);
   for (const auto& allocator : process().retired) {
     bytes = allocator->block_bytes(memory);
     if (bytes) return *bytes;
@@ -124,7 +127,7 @@ Status free_unshared(void* memory, Session* session) {
   Status status = unknown_memory();
   if (session != nullptr) status = session->free(memory);
   if (status.code() != Code::kNotFound) return status;
-  std::lock_guard lock(process().mutex);
+  const MutexLock lock(process().mutex);
   auto& retired = process().retired;
   for (auto& allocator : retired) {
     if (!allocator->free(memory, ArenaAllocator::IfIdle::kMayReturn).is_ok()) continue;
@@ -140,7 +143,7 @@ void delete_shared(DlManagedTensor* managed) {
   if (!session.is_ok()) return;  // in a forked child the memory belongs to the parent
   void* memory = managed->tensor.data;
   {
-    std::lock_guard lock(shared_memory().mutex);
+    const MutexLock lock(shared_memory().mutex);
     const auto shared = shared_memory().blocks.find(memory);
     if (shared == shared_memory().blocks.end() || --shared->second.tensors > 0) return;
     const bool is_freed = shared->second.is_freed;
@@ -163,7 +166,7 @@ Session* usable_session() { return is_forked_child() ? nullptr : process().sessi
 
 Status attach_process(const rueda_init_options* options) {
   if (is_forked_child()) return forked_child();
-  std::lock_guard lock(process().mutex);
+  const MutexLock lock(process().mutex);
   if (process().session.load() != nullptr) return Status::ok();
   Result<Config> config = resolve_config(options);
   if (!config.is_ok()) return config.status();
@@ -176,7 +179,7 @@ Status attach_process(const rueda_init_options* options) {
 
 Status detach_process() {
   if (is_forked_child()) return Status::ok();
-  std::lock_guard lock(process().mutex);
+  const MutexLock lock(process().mutex);
   std::unique_ptr<Session> session(process().session.exchange(nullptr));
   if (session == nullptr) return Status::ok();
   Status status = session->detach(kShutdownTimeoutMs);
@@ -192,7 +195,7 @@ Status free_memory(void* memory) {
   if (!session.is_ok()) return session.status();
   Status status = unknown_memory();
   {
-    std::lock_guard lock(shared_memory().mutex);
+    const MutexLock lock(shared_memory().mutex);
     const auto shared = shared_memory().blocks.find(memory);
     if (shared != shared_memory().blocks.end()) {
       if (std::exchange(shared->second.is_freed, true)) return status;
@@ -214,7 +217,7 @@ Result<void*> share_memory(void* memory, size_t bytes) {
   tensor->managed.tensor.shape = &tensor->bytes;
   tensor->managed.manager = tensor.get();
   tensor->managed.deleter = delete_shared;
-  std::lock_guard lock(shared_memory().mutex);
+  const MutexLock lock(shared_memory().mutex);
   SharedMemory::Block& block = shared_memory().blocks[memory];
   if (block.is_freed) return unknown_memory();
   ++block.tensors;
@@ -223,7 +226,7 @@ Result<void*> share_memory(void* memory, size_t bytes) {
 
 int shares_of_memory(const void* memory) {
   if (is_forked_child()) return 0;
-  std::lock_guard lock(shared_memory().mutex);
+  const MutexLock lock(shared_memory().mutex);
   const auto shared = shared_memory().blocks.find(memory);
   return shared == shared_memory().blocks.end() ? 0 : shared->second.tensors;
 }

@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <cerrno>
-#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -10,6 +9,7 @@
 #include <sys/mman.h>
 
 #include "client/src/wire/arena.h"
+#include "daemon/base/mutex.h"
 #include "daemon/base/os/shared_mapping.h"
 
 namespace rueda::client {
@@ -43,9 +43,9 @@ DeviceCounters::~DeviceCounters() {
 }
 
 DeviceCounters& DeviceCounters::keep(std::unique_ptr<DeviceCounters> counters) {
-  static std::mutex mutex;
+  static Mutex mutex;
   static auto* const kept = new std::vector<std::unique_ptr<DeviceCounters>>;
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   kept->push_back(std::move(counters));
   return *kept->back();
 }

@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "daemon/base/mutex.h"
+
 namespace rueda::client {
 namespace {
 
@@ -23,7 +25,7 @@ DeviceMemories::Entry DeviceMemories::find(uint64_t address) {
 }
 
 Result<DeviceMemories::Place> DeviceMemories::locate(uint64_t address, size_t bytes) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!are_frees_announced_ && ++unswept_ == kUsesASweep) sweep();
   Use use;
   const Result<Entry> found = find_or_add(address, 0, use);
@@ -227,18 +229,18 @@ void DeviceMemories::sweep() {
 }
 
 Status DeviceMemories::forget(uint64_t address) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const Entry entry = find(address);
   return entry == known_.end() ? Status::ok() : drop(entry);
 }
 
 void DeviceMemories::announce_frees(bool are_announced) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   are_frees_announced_ = are_announced;
 }
 
 DeviceMemories::Stats DeviceMemories::stats() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Stats stats = stats_;
   stats.known = known_.size();
   return stats;

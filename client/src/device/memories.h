@@ -20,7 +20,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <utility>
@@ -28,6 +27,7 @@
 
 #include "client/abi/rueda_abi.h"
 #include "client/src/device/driver.h"
+#include "daemon/base/mutex.h"
 #include "daemon/base/status.h"
 
 namespace rueda::client {
@@ -116,39 +116,41 @@ class DeviceMemories {
   };
 
   static uint64_t end_of(Entry entry) { return entry->first + entry->second.bytes; }
-  Entry find(uint64_t address);
-  bool is_check_due();
-  bool is_as_known(uint64_t address, const Known& known);
-  void count_miss(Use& use);
+  Entry find(uint64_t address) RUEDA_REQUIRES(mutex_);
+  bool is_check_due() RUEDA_REQUIRES(mutex_);
+  bool is_as_known(uint64_t address, const Known& known) RUEDA_REQUIRES(mutex_);
+  void count_miss(Use& use) RUEDA_REQUIRES(mutex_);
   // Finds an allocation, and makes it known if necessary. An allocation that begins before
   // `least_base` is an error.
-  Result<Entry> find_or_add(uint64_t address, uint64_t least_base, Use& use);
-  Result<Entry> add(uint64_t address, uint64_t least_base);
+  Result<Entry> find_or_add(uint64_t address, uint64_t least_base, Use& use) RUEDA_REQUIRES(mutex_);
+  Result<Entry> add(uint64_t address, uint64_t least_base) RUEDA_REQUIRES(mutex_);
   static Place place_in(const Known& known, uint64_t offset);
   // Locates memory that goes on behind its first allocation.
-  Result<Place> locate_joined(Entry first, uint64_t address, size_t bytes, Use& use);
-  Result<std::vector<Entry>> find_run(Entry first, uint64_t address, size_t bytes, Use& use);
-  Result<JoinEntry> join(const std::vector<Entry>& run);
-  Status make_room_for_join();
-  Status drop(Entry entry);
+  Result<Place> locate_joined(Entry first, uint64_t address, size_t bytes, Use& use)
+      RUEDA_REQUIRES(mutex_);
+  Result<std::vector<Entry>> find_run(Entry first, uint64_t address, size_t bytes, Use& use)
+      RUEDA_REQUIRES(mutex_);
+  Result<JoinEntry> join(const std::vector<Entry>& run) RUEDA_REQUIRES(mutex_);
+  Status make_room_for_join() RUEDA_REQUIRES(mutex_);
+  Status drop(Entry entry) RUEDA_REQUIRES(mutex_);
   // Drops allocations that have been freed and that nothing in flight uses.
-  void sweep();
-  Status drop_joins_of(Entry entry);
+  void sweep() RUEDA_REQUIRES(mutex_);
+  Status drop_joins_of(Entry entry) RUEDA_REQUIRES(mutex_);
 
   DeviceDriver& driver_;
   const Registrar registrar_;
   OnStaged on_staged_;  // null after it has been called
   // held while the daemon is asked, so that two threads do not ask for the same allocation
-  mutable std::mutex mutex_;
-  std::map<uint64_t, Known> known_;
+  mutable Mutex mutex_;
+  std::map<uint64_t, Known> known_ RUEDA_GUARDED_BY(mutex_);
   // Joins, keyed by the addresses that they cover. Those of different tensors may overlap, but only
   // as far as tensors do: freeing one piece should cost no more than the tensors that lay in it.
-  std::map<Stretch, Join> joins_;
-  uint64_t join_uses_ = 0;
-  bool are_frees_announced_ = false;
-  uint64_t unchecked_ = 0;  // uses since the last check
-  uint64_t unswept_ = 0;    // uses since the last sweep
-  Stats stats_;
+  std::map<Stretch, Join> joins_ RUEDA_GUARDED_BY(mutex_);
+  uint64_t join_uses_ RUEDA_GUARDED_BY(mutex_) = 0;
+  bool are_frees_announced_ RUEDA_GUARDED_BY(mutex_) = false;
+  uint64_t unchecked_ RUEDA_GUARDED_BY(mutex_) = 0;  // uses since the last check
+  uint64_t unswept_ RUEDA_GUARDED_BY(mutex_) = 0;    // uses since the last sweep
+  Stats stats_ RUEDA_GUARDED_BY(mutex_);
 };
 
 }  // namespace rueda::client

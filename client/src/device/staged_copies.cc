@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "client/include/rueda/rueda.h"
+#include "daemon/base/mutex.h"
 
 namespace rueda::client {
 namespace {
@@ -32,7 +33,7 @@ std::atomic_ref<uint64_t> word(std::byte* head, uint64_t at) {
 
 StagedCopies::~StagedCopies() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     sweep_locked();
   }
   if (own_stream_ != nullptr) driver_.free_stream(own_stream_);
@@ -46,9 +47,9 @@ StagedCopies::~StagedCopies() {
 }
 
 void StagedCopies::keep(std::unique_ptr<Arena> arena) {
-  static std::mutex mutex;
+  static Mutex mutex;
   static auto* const kept = new std::vector<std::unique_ptr<Arena>>;
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   kept->push_back(std::move(arena));
 }
 
@@ -62,7 +63,7 @@ bool StagedCopies::is_idle(const Block& block) {
 }
 
 void StagedCopies::sweep_locked() {
-  std::erase_if(given_back_, [this](const Block& block) {
+  std::erase_if(given_back_, [this](const Block& block) RUEDA_REQUIRES(mutex_) {
     if (!is_idle(block)) return false;
     for (auto& arena : arenas_) {
       if (arena->id != block.memory_id_) continue;
@@ -74,7 +75,7 @@ void StagedCopies::sweep_locked() {
 }
 
 std::optional<StagedCopies::Block> StagedCopies::take_there(size_t bytes) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   sweep_locked();
   for (auto& arena : arenas_) {
     if (!arena->space.best_fit(bytes)) continue;
@@ -103,7 +104,7 @@ Result<std::optional<StagedCopies::Block>> StagedCopies::take(size_t bytes) {
             " bytes at most: raise RUEDA_DEVICE_STAGING_BYTES, or let the worker open it"};
   }
   if (std::optional<Block> block = take_there(wanted)) return block;
-  const std::lock_guard growing(grow_mutex_);
+  const MutexLock growing(grow_mutex_);
   for (;;) {
     if (std::optional<Block> block = take_there(wanted))
       return block;  // another thread has grown it
@@ -134,7 +135,7 @@ Result<bool> StagedCopies::grow(size_t bytes) {
   arena->memory->close_descriptor();
   arena->id = id.value();
   pinned_bytes_ += more;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   arenas_.push_back(std::move(arena));
   return true;
 }
@@ -142,7 +143,7 @@ Result<bool> StagedCopies::grow(size_t bytes) {
 bool StagedCopies::drop_idle_arenas() {
   std::vector<std::unique_ptr<Arena>> idle;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto first = std::stable_partition(
         arenas_.begin(), arenas_.end(), [](const auto& arena) { return !arena->space.is_idle(); });
     std::move(first, arenas_.end(), std::back_inserter(idle));
@@ -158,19 +159,19 @@ bool StagedCopies::drop_idle_arenas() {
 }
 
 void StagedCopies::give_back(const Block& block) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   given_back_.push_back(block);
 }
 
 size_t StagedCopies::taken() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   sweep_locked();
   return taken_;
 }
 
 Result<void*> StagedCopies::stream_of(void* stream) {
   if (stream != RUEDA_NO_STREAM) return stream;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (own_stream_ == nullptr) {
     const Result<void*> made = driver_.make_stream();
     if (!made.is_ok()) return made.status();

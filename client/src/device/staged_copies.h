@@ -10,13 +10,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "client/src/device/driver.h"
 #include "client/src/wire/arena.h"
+#include "daemon/base/mutex.h"
 #include "daemon/base/status.h"
 
 namespace rueda::client {
@@ -95,11 +95,11 @@ class StagedCopies {
 
   std::optional<Block> take_there(size_t bytes);
   // Pins more memory. Returns false if no more may be pinned.
-  Result<bool> grow(size_t bytes);
+  Result<bool> grow(size_t bytes) RUEDA_REQUIRES(grow_mutex_);
   // Unpins arenas without blocks. Returns true if there were any.
-  bool drop_idle_arenas();
+  bool drop_idle_arenas() RUEDA_REQUIRES(grow_mutex_);
   // Frees those blocks among the ones given back that streams are done with.
-  void sweep_locked();
+  void sweep_locked() RUEDA_REQUIRES(mutex_);
   static bool is_idle(const Block& block);
   // Keeps an arena until the process ends.
   static void keep(std::unique_ptr<Arena> arena);
@@ -107,13 +107,13 @@ class StagedCopies {
   DeviceDriver& driver_;
   const Registrar registrar_;
   const uint64_t max_bytes_;
-  std::mutex grow_mutex_;  // held while the daemon is asked
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<Arena>> arenas_;
-  uint64_t pinned_bytes_ = 0;
-  std::vector<Block> given_back_;
-  size_t taken_ = 0;
-  void* own_stream_ = nullptr;
+  Mutex grow_mutex_;  // held while the daemon is asked
+  Mutex mutex_;
+  std::vector<std::unique_ptr<Arena>> arenas_ RUEDA_GUARDED_BY(mutex_);
+  uint64_t pinned_bytes_ RUEDA_GUARDED_BY(grow_mutex_) = 0;
+  std::vector<Block> given_back_ RUEDA_GUARDED_BY(mutex_);
+  size_t taken_ RUEDA_GUARDED_BY(mutex_) = 0;
+  void* own_stream_ RUEDA_GUARDED_BY(mutex_) = nullptr;
 };
 
 }  // namespace rueda::client

@@ -1,4 +1,5 @@
 #include "client/src/request/tensor.h"
+#include "daemon/base/mutex.h"
 
 namespace rueda::client {
 namespace {
@@ -11,7 +12,7 @@ constexpr int kMaxLooks = 16;
 
 Result<uint32_t> InternCache::id_of(const rueda_abi_intern& descriptor,
                                     std::span<const int64_t> counts) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   // The key is the fixed part, then the two texts, each with its final NUL, then the counts.
   key_.assign(reinterpret_cast<const char*>(&descriptor), offsetof(rueda_abi_intern, name));
   key_.append(descriptor.name).push_back('\0');
@@ -34,18 +35,18 @@ Result<uint32_t> InternCache::id_of(const rueda_abi_intern& descriptor,
 }
 
 void InternCache::hold(uint32_t id) {
-  std::lock_guard lock(held_mutex_);
+  const MutexLock lock(held_mutex_);
   if (held_.size() <= id) held_.resize(id + 1);
   ++held_[id];
 }
 
 void InternCache::release(uint32_t id) {
-  std::lock_guard lock(held_mutex_);
+  const MutexLock lock(held_mutex_);
   --held_[id];
 }
 
 bool InternCache::is_held(uint32_t id) {
-  std::lock_guard lock(held_mutex_);
+  const MutexLock lock(held_mutex_);
   return held_[id] > 0;
 }
 

@@ -4,6 +4,8 @@
 #include <numeric>
 #include <string>
 
+#include "daemon/base/mutex.h"
+
 namespace rueda::client {
 
 Result<rueda_abi_process_set> describe_new_set(const int32_t* ranks, int32_t count) {
@@ -37,17 +39,17 @@ ProcessSets::ProcessSets(int32_t world_size) {
 }
 
 void ProcessSets::on_added(uint32_t id, const rueda_abi_process_set& added) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   sets_[id].assign(added.ranks, added.ranks + added.rank_count);
 }
 
 void ProcessSets::on_removed(uint32_t id) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   sets_.erase(id);
 }
 
 Result<std::vector<int32_t>> ProcessSets::ranks_of(uint32_t id) const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = sets_.find(id);
   if (found != sets_.end()) return found->second;
   return Status{Code::kNotFound, "process set " + std::to_string(id) +

@@ -4,10 +4,10 @@
 
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <vector>
 
 #include "client/abi/rueda_abi.h"
+#include "daemon/base/mutex.h"
 #include "daemon/base/status.h"
 
 namespace rueda::client {
@@ -29,8 +29,8 @@ class ProcessSets {
   Result<std::vector<int32_t>> ranks_of(uint32_t id) const;
 
  private:
-  mutable std::mutex mutex_;
-  std::map<uint32_t, std::vector<int32_t>> sets_;
+  mutable Mutex mutex_;
+  std::map<uint32_t, std::vector<int32_t>> sets_ RUEDA_GUARDED_BY(mutex_);
 };
 
 }  // namespace rueda::client

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <functional>
 #include <list>
-#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,6 +15,7 @@
 #include "client/abi/rueda_abi.h"
 #include "client/include/rueda/rueda.h"
 #include "daemon/base/dtype.h"
+#include "daemon/base/mutex.h"
 #include "daemon/base/status.h"
 
 namespace rueda::client {
@@ -116,18 +116,19 @@ class InternCache {
   using Order = std::list<Known>;  // the descriptor asked for last is at the end
 
   bool is_held(uint32_t id);
-  void forget_oldest(Order& order);
+  void forget_oldest(Order& order) RUEDA_REQUIRES(mutex_);
 
   Intern intern_;
   Forget forget_;
   // held while the daemon is asked, so that two threads do not ask for the same descriptor
-  std::mutex mutex_;
-  std::unordered_map<std::string, Order::iterator> ids_;
-  Order with_counts_;
-  Order without_counts_;
-  std::string key_;        // kept to reuse its memory
-  std::mutex held_mutex_;  // locked last, also by threads that hold the locks that intern_ takes
-  std::vector<uint32_t> held_;  // how many submissions hold an id, indexed by id
+  Mutex mutex_;
+  std::unordered_map<std::string, Order::iterator> ids_ RUEDA_GUARDED_BY(mutex_);
+  Order with_counts_ RUEDA_GUARDED_BY(mutex_);
+  Order without_counts_ RUEDA_GUARDED_BY(mutex_);
+  std::string key_ RUEDA_GUARDED_BY(mutex_);  // kept to reuse its memory
+  Mutex held_mutex_;  // locked last, also by threads that hold the locks that intern_ takes
+  std::vector<uint32_t> held_
+      RUEDA_GUARDED_BY(held_mutex_);  // how many submissions hold an id, indexed by id
 };
 
 }  // namespace rueda::client

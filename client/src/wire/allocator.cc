@@ -4,6 +4,8 @@
 #include <iterator>
 #include <limits>
 
+#include "daemon/base/mutex.h"
+
 namespace rueda::client {
 namespace {
 
@@ -20,7 +22,7 @@ Result<Block> ArenaAllocator::allocate(size_t bytes) {
   }
   bytes = round_up(std::max<size_t>(bytes, 1), kBlockAlignmentBytes);
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (is_retired_) return Status{Code::kShutDown, "Rueda has been shut down"};
     if (std::optional<Block> block = take_locked(bytes)) return *block;
   }
@@ -31,7 +33,7 @@ Result<Block> ArenaAllocator::allocate(size_t bytes) {
   std::unique_ptr<Arena> arena = std::move(made).value();
   Block block{.data = arena->memory->data(), .place = {.arena_id = arena->id, .offset = 0}};
   arena->space.take(bytes);
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   mapped_bytes_ += arena->memory->bytes();
   const std::byte* base = block.data;
   arenas_.emplace(base, std::move(arena));
@@ -87,7 +89,7 @@ Status ArenaAllocator::free(void* data, IfIdle if_idle) {
   const std::byte* base = nullptr;
   uint32_t arena_id = 0;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     auto found = find_locked(data);
     if (found == arenas_.end() ||
         !found->second->space.give(static_cast<const std::byte*>(data) - found->first)) {
@@ -110,7 +112,7 @@ Status ArenaAllocator::free(void* data, IfIdle if_idle) {
 
 Status ArenaAllocator::give_back(const std::byte* base, uint32_t arena_id) {
   bool is_removed = registrar_.remove(arena_id).is_ok();
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   auto found = arenas_.find(base);
   // If the daemon refuses, because it may still be reading, the arena is kept as it was: idle.
   found->second->is_leaving = false;
@@ -121,14 +123,14 @@ Status ArenaAllocator::give_back(const std::byte* base, uint32_t arena_id) {
 }
 
 std::optional<size_t> ArenaAllocator::block_bytes(const void* data) const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   auto found = find_locked(data);
   if (found == arenas_.end()) return std::nullopt;
   return found->second->space.live_bytes(static_cast<const std::byte*>(data) - found->first);
 }
 
 Result<std::optional<Place>> ArenaAllocator::locate(const void* data, size_t bytes) const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   auto found = find_locked(data);
   if (found == arenas_.end()) return std::optional<Place>();
   size_t offset = static_cast<const std::byte*>(data) - found->first;
@@ -141,9 +143,9 @@ Result<std::optional<Place>> ArenaAllocator::locate(const void* data, size_t byt
 }
 
 void ArenaAllocator::retire() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   is_retired_ = true;
-  std::erase_if(arenas_, [this](const auto& entry) {
+  std::erase_if(arenas_, [this](const auto& entry) RUEDA_REQUIRES(mutex_) {
     if (!entry.second->space.is_idle()) return false;
     mapped_bytes_ -= entry.second->memory->bytes();
     return true;
@@ -151,13 +153,13 @@ void ArenaAllocator::retire() {
 }
 
 bool ArenaAllocator::is_idle() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return std::all_of(arenas_.begin(), arenas_.end(),
                      [](const auto& entry) { return entry.second->space.is_idle(); });
 }
 
 uint64_t ArenaAllocator::mapped_bytes() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return mapped_bytes_;
 }
 

@@ -7,10 +7,10 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 
 #include "client/src/wire/arena.h"
+#include "daemon/base/mutex.h"
 #include "daemon/base/status.h"
 
 namespace rueda::client {
@@ -76,18 +76,18 @@ class ArenaAllocator {
   };
   using Arenas = std::map<const std::byte*, std::unique_ptr<Arena>>;
 
-  std::optional<Block> take_locked(size_t bytes);
+  std::optional<Block> take_locked(size_t bytes) RUEDA_REQUIRES(mutex_);
   Result<std::unique_ptr<Arena>> make_arena(size_t bytes);
   // Returns the arena that contains this address, or end().
-  Arenas::const_iterator find_locked(const void* data) const;
-  uint64_t idle_bytes_locked() const;
+  Arenas::const_iterator find_locked(const void* data) const RUEDA_REQUIRES(mutex_);
+  uint64_t idle_bytes_locked() const RUEDA_REQUIRES(mutex_);
   Status give_back(const std::byte* base, uint32_t arena_id);
 
   Registrar registrar_;
-  mutable std::mutex mutex_;
-  Arenas arenas_;
-  uint64_t mapped_bytes_ = 0;
-  bool is_retired_ = false;
+  mutable Mutex mutex_;
+  Arenas arenas_ RUEDA_GUARDED_BY(mutex_);
+  uint64_t mapped_bytes_ RUEDA_GUARDED_BY(mutex_) = 0;
+  bool is_retired_ RUEDA_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace rueda::client

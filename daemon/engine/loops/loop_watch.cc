@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "daemon/base/mutex.h"
+
 namespace rueda::engine {
 
 LoopWatch::LoopWatch(std::vector<Loop> loops) : loops_(std::move(loops)) {
@@ -14,7 +16,7 @@ std::vector<std::chrono::duration<double>> LoopWatch::ask() {
   for (size_t i = 0; i < loops_.size(); ++i) {
     const std::shared_ptr<Asked>& asked = asked_[i];
     {
-      const std::lock_guard lock(asked->mutex);
+      const MutexLock lock(asked->mutex);
       if (asked->since) {
         owed.emplace_back(now - *asked->since);
         continue;
@@ -23,7 +25,7 @@ std::vector<std::chrono::duration<double>> LoopWatch::ask() {
     }
     owed.emplace_back(0);
     loops_[i].post([asked] {
-      const std::lock_guard lock(asked->mutex);
+      const MutexLock lock(asked->mutex);
       asked->since.reset();
     });
   }

@@ -5,10 +5,11 @@
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "daemon/base/mutex.h"
 
 namespace rueda::engine {
 
@@ -30,8 +31,8 @@ class LoopWatch {
 
  private:
   struct Asked {
-    std::mutex mutex;
-    std::optional<std::chrono::steady_clock::time_point> since;
+    Mutex mutex;
+    std::optional<std::chrono::steady_clock::time_point> since RUEDA_GUARDED_BY(mutex);
   };
 
   const std::vector<Loop> loops_;

@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include "daemon/base/check.h"
+#include "daemon/base/mutex.h"
 
 namespace rueda::engine {
 
@@ -18,7 +19,7 @@ PassThreads::PassThreads(int threads) {
 
 PassThreads::~PassThreads() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
   }
   begun_.notify_all();
@@ -39,7 +40,7 @@ void PassThreads::run(int64_t parts, const Part& do_part) {
     return;
   }
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     do_part_ = &do_part;
     parts_ = parts;
     next_part_ = 0;
@@ -47,21 +48,21 @@ void PassThreads::run(int64_t parts, const Part& do_part) {
   }
   begun_.notify_all();
   take_parts(0, parts, do_part);
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   do_part_ = nullptr;  // who wakes up now is too late
   lock.unlock();
   const auto all_ended = [this] { return helping_ == 0; };
   if (wait_.until(all_ended)) return;
   lock.lock();
-  ended_.wait(lock, all_ended);
+  while (helping_ != 0) ended_.wait(lock);
 }
 
 void PassThreads::help(int thread) {
   YieldingWait wait;
   uint64_t seen = 0;
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
-    begun_.wait(lock, [&] { return stopping_ || (do_part_ && round_ != seen); });
+    while (!stopping_ && (do_part_ == nullptr || round_ == seen)) begun_.wait(lock);
     if (stopping_) return;
     // A pass of many megabytes is many rounds, one soon after the other.
     do {

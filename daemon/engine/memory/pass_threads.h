@@ -3,13 +3,12 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <thread>
 #include <vector>
 
+#include "daemon/base/mutex.h"
 #include "daemon/base/yielding_wait.h"
 
 namespace rueda::engine {
@@ -32,12 +31,12 @@ class PassThreads {
   void help(int thread);
   void take_parts(int thread, int64_t parts, const Part& do_part);
 
-  std::mutex mutex_;
-  std::condition_variable begun_;
-  std::condition_variable ended_;
+  Mutex mutex_;
+  Condition begun_;
+  Condition ended_;
   const Part* do_part_ = nullptr;  // null: there is nothing to help with
-  int64_t parts_ = 0;
-  bool stopping_ = false;
+  int64_t parts_ RUEDA_GUARDED_BY(mutex_) = 0;
+  bool stopping_ RUEDA_GUARDED_BY(mutex_) = false;
   std::atomic<uint64_t> round_{0};
   std::atomic<int> helping_{0};
   std::atomic<int64_t> next_part_{0};

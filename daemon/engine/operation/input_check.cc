@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "daemon/base/mutex.h"
 #include "daemon/reduce/kernels.h"
 
 namespace rueda::engine {
@@ -39,7 +40,7 @@ void InputCheck::look(const std::byte* values, size_t bytes) {
 }
 
 const std::byte* InputCheck::note(const std::byte* element) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto behind = std::upper_bound(
       contributions_.begin(), contributions_.end(), element,
       [](const std::byte* at, const Contribution& other) { return at < other.begin; });
@@ -67,13 +68,13 @@ NonfiniteKind InputCheck::kind_of(const std::byte* element) const {
 }
 
 size_t InputCheck::found() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return static_cast<size_t>(std::count_if(found_.begin(), found_.end(),
                                            [](const auto& found) { return found.has_value(); }));
 }
 
 std::optional<Nonfinite> InputCheck::first() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::optional<Nonfinite> first;
   for (size_t i = 0; i < found_.size(); ++i) {
     if (!found_[i]) continue;

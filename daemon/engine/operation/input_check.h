@@ -5,11 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
 #include "daemon/base/dtype.h"
+#include "daemon/base/mutex.h"
 #include "daemon/core/model/descriptor.h"
 #include "daemon/engine/ports/nonfinite.h"
 
@@ -53,8 +53,8 @@ class InputCheck {
 
   const DType dtype_;
   std::vector<Contribution> contributions_;  // by address
-  mutable std::mutex mutex_;
-  std::vector<std::optional<Found>> found_;  // of each, its lowest element
+  mutable Mutex mutex_;
+  std::vector<std::optional<Found>> found_ RUEDA_GUARDED_BY(mutex_);  // of each, its lowest element
 };
 
 }  // namespace rueda::engine

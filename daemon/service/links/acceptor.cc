@@ -19,6 +19,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "daemon/base/mutex.h"
+
 namespace rueda::service {
 namespace {
 
@@ -184,6 +186,7 @@ Result<uint16_t> Acceptor::bind(const std::string& host, uint16_t port) {
   }
   watch_for(epoll_.get(), EPOLL_CTL_ADD, stop_.get(), EPOLLIN, kStopId);
   watch_for(epoll_.get(), EPOLL_CTL_ADD, listener_.get(), EPOLLIN, kListenerId);
+  const MutexLock lock(mutex_);
   last_id_ = kListenerId;
   return address_of(bound).value_or(Address{}).port;
 }
@@ -200,7 +203,7 @@ void Acceptor::stop() {
     thread_.join();
   }
   listener_.reset();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   connections_.clear();
   by_peer_.clear();
   strangers_ = {};
@@ -247,7 +250,7 @@ bool Acceptor::accept_all() {
     connection.peer = name_of_peer(*address);
     connection.address = name_of_machine(*address);
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       const uint64_t id = ++last_id_;
       // The peer uses a port again, and the end of its last connection has not been seen yet.
       if (const auto old = by_peer_.find(connection.peer); old != by_peer_.end()) {
@@ -273,7 +276,7 @@ void Acceptor::become_stranger(uint64_t id, Connection& connection) {
 }
 
 void Acceptor::look_at(uint64_t id, uint32_t events) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto it = connections_.find(id);
   if (it == connections_.end()) return;
   if ((events & (EPOLLHUP | EPOLLERR)) != 0) return forget(id);
@@ -313,7 +316,7 @@ void Acceptor::forget(uint64_t id) {
 void Acceptor::keep(const std::string& peer, bool needed) {
   const std::optional<Address> address = address_of(peer);
   if (!address) return;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto named = by_peer_.find(name_of_peer(*address));
   if (named == by_peer_.end()) return;
   const uint64_t id = named->second;

@@ -11,13 +11,13 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 
 #include "daemon/base/crowd.h"
 #include "daemon/base/fd.h"
 #include "daemon/base/limits.h"
+#include "daemon/base/mutex.h"
 #include "daemon/base/status.h"
 
 namespace rueda::service {
@@ -71,9 +71,9 @@ class Acceptor {
   // Returns false if there are no descriptors left.
   bool accept_all();
   void look_at(uint64_t id, uint32_t events);
-  void become_stranger(uint64_t id, Connection& connection);
-  void throw_out(uint64_t id);
-  void forget(uint64_t id);
+  void become_stranger(uint64_t id, Connection& connection) RUEDA_REQUIRES(mutex_);
+  void throw_out(uint64_t id) RUEDA_REQUIRES(mutex_);
+  void forget(uint64_t id) RUEDA_REQUIRES(mutex_);
 
   const AcceptorLimits limits_;
   UniqueFd listener_;
@@ -81,12 +81,12 @@ class Acceptor {
   UniqueFd stop_;
   Take take_;
   std::thread thread_;
-  mutable std::mutex mutex_;  // guards the fields below
-  uint64_t last_id_ = 0;
-  std::map<uint64_t, Connection> connections_;
-  std::map<std::string, uint64_t> by_peer_;
-  Crowd<uint64_t> strangers_;
-  int64_t held_bytes_ = 0;  // of all strangers
+  mutable Mutex mutex_;  // guards the fields below
+  uint64_t last_id_ RUEDA_GUARDED_BY(mutex_) = 0;
+  std::map<uint64_t, Connection> connections_ RUEDA_GUARDED_BY(mutex_);
+  std::map<std::string, uint64_t> by_peer_ RUEDA_GUARDED_BY(mutex_);
+  Crowd<uint64_t> strangers_ RUEDA_GUARDED_BY(mutex_);
+  int64_t held_bytes_ RUEDA_GUARDED_BY(mutex_) = 0;  // of all strangers
 };
 
 // Returns a name for a peer's machine: its IPv4 address, or the network of its IPv6 address. The

@@ -2,9 +2,10 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <string>
 #include <unordered_map>
+
+#include "daemon/base/mutex.h"
 
 namespace rueda::service {
 
@@ -18,7 +19,7 @@ class Arrivals : public std::enable_shared_from_this<Arrivals> {
 
   // Returns a place, which is freed when the pointer is released; null: there is no place.
   std::shared_ptr<void> enter(const std::string& connection) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     size_t& waiting = by_connection_[connection];
     if (waiting >= kMaxOfAConnection || waiting_ >= kMost) {
       if (waiting == 0) by_connection_.erase(connection);
@@ -31,15 +32,15 @@ class Arrivals : public std::enable_shared_from_this<Arrivals> {
 
  private:
   void leave(const std::string& connection) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found = by_connection_.find(connection);
     if (--found->second == 0) by_connection_.erase(found);
     --waiting_;
   }
 
-  std::mutex mutex_;
-  std::unordered_map<std::string, size_t> by_connection_;
-  size_t waiting_ = 0;
+  Mutex mutex_;
+  std::unordered_map<std::string, size_t> by_connection_ RUEDA_GUARDED_BY(mutex_);
+  size_t waiting_ RUEDA_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace rueda::service

@@ -1,12 +1,13 @@
 #include "daemon/service/members/name_resolver.h"
 
 #include <deque>
-#include <mutex>
 #include <system_error>
 #include <thread>
 #include <utility>
 
 #include <pthread.h>
+
+#include "daemon/base/mutex.h"
 
 namespace rueda::service {
 namespace {
@@ -21,14 +22,14 @@ struct NameResolver::State {
     HostPort address;
     Callback done;
   };
-  std::mutex mutex;
-  bool is_closed = false;
-  int threads = 0;
-  std::deque<Wanted> wanted;
+  Mutex mutex;
+  bool is_closed RUEDA_GUARDED_BY(mutex) = false;
+  int threads RUEDA_GUARDED_BY(mutex) = 0;
+  std::deque<Wanted> wanted RUEDA_GUARDED_BY(mutex);
 
   // Runs until no name is wanted: an idle daemon has none of these threads.
   void work() {
-    std::unique_lock lock(mutex);
+    MutexLock lock(mutex);
     while (!is_closed && !wanted.empty()) {
       const Wanted next = std::move(wanted.front());
       wanted.pop_front();
@@ -45,14 +46,14 @@ struct NameResolver::State {
 NameResolver::NameResolver() : state_(std::make_shared<State>()) {}
 
 NameResolver::~NameResolver() {
-  const std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   state_->is_closed = true;
   state_->wanted.clear();
 }
 
 void NameResolver::resolve(const HostPort& address, Callback done) {
   if (is_numeric_host(address.host)) return done(dial_target(address));
-  std::unique_lock lock(state_->mutex);
+  MutexLock lock(state_->mutex);
   if (state_->threads == kMaxThreads) {
     state_->wanted.push_back({address, std::move(done)});
     return;

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <spdlog/spdlog.h>
 
+#include "daemon/base/mutex.h"
 #include "daemon/base/no_exception.h"
 
 namespace rueda::service {
@@ -22,20 +23,20 @@ void CallQueue::run() {
 }
 
 void CallQueue::begin() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ++calls_;
 }
 
 void CallQueue::end() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (--calls_ == 0) changed_.notify_all();
 }
 
 void CallQueue::stop() {
   if (!thread_.joinable()) return;
   {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return calls_ == 0; });
+    MutexLock lock(mutex_);
+    while (calls_ != 0) changed_.wait(lock);
   }
   queue_->Shutdown();
   thread_.join();

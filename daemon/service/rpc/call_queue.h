@@ -6,13 +6,13 @@
 // until something does.
 #pragma once
 
-#include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <thread>
 
 #include <grpcpp/grpcpp.h>
+
+#include "daemon/base/mutex.h"
 
 namespace rueda::service {
 
@@ -42,9 +42,9 @@ class CallQueue {
   void run();
 
   const std::unique_ptr<grpc::ServerCompletionQueue> queue_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int calls_ = 0;
+  Mutex mutex_;
+  Condition changed_;
+  int calls_ RUEDA_GUARDED_BY(mutex_) = 0;
   std::thread thread_;
 };
 

@@ -1,10 +1,11 @@
 #include "daemon/service/rpc/stream.h"
 
 #include <deque>
-#include <mutex>
 #include <utility>
 
 #include <grpcpp/generic/generic_stub.h>
+
+#include "daemon/base/mutex.h"
 
 namespace rueda::service {
 namespace {
@@ -27,7 +28,7 @@ template <class Side>
 class StreamCore : public Side, public Stream {
  public:
   void send(const v1::LinkMessage& message) override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (closing_) return;
     grpc::ByteBuffer bytes = serialized(message);
     queued_bytes_ += bytes.Length();
@@ -39,24 +40,24 @@ class StreamCore : public Side, public Stream {
   }
 
   void close() override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     close_locked();
   }
 
   void abort() override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     abort_locked();
   }
 
   void taken(size_t bytes) override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     --ahead_messages_;
     ahead_bytes_ -= bytes;
     read_locked();
   }
 
   void set_window(const StreamWindow& window) override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     window_ = window;
     read_locked();
   }
@@ -65,7 +66,7 @@ class StreamCore : public Side, public Stream {
 
  protected:
   void on_write(bool ok) override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     writing_ = false;
     queued_bytes_ -= queue_.front().Length();
     queue_.pop_front();
@@ -77,7 +78,7 @@ class StreamCore : public Side, public Stream {
   void on_read(bool ok) override {
     const size_t bytes = ok ? incoming_.Length() : 0;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       reading_ = false;
       if (!ok) {
         reads_over_ = true;
@@ -96,7 +97,7 @@ class StreamCore : public Side, public Stream {
         grpc::SerializationTraits<v1::LinkMessage>::Deserialize(&incoming_, &message).ok();
     incoming_.Clear();
     if (is_one) events_.on_message(std::move(message), bytes);
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!is_one) abort_locked();
     read_locked();
   }
@@ -109,7 +110,7 @@ class StreamCore : public Side, public Stream {
   void start(StreamEvents events) {
     bool is_over = false;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       events_ = std::move(events);
       is_over = over_;
       started_ = true;
@@ -123,7 +124,7 @@ class StreamCore : public Side, public Stream {
   void finished(const Status& status) {
     std::shared_ptr<Stream> last_breath;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       closing_ = true;
       over_ = true;
       last_breath = std::move(self_);
@@ -140,10 +141,11 @@ class StreamCore : public Side, public Stream {
   virtual void on_abort_locked() = 0;
   // The stream is closing, and nothing is left to write. May be called more than once.
   virtual void on_drained_locked() = 0;
-  bool is_aborted() const { return aborted_; }
+  // The hooks above call this with the mutex held, which clang cannot know of them.
+  bool is_aborted() const RUEDA_NO_THREAD_ANALYSIS { return aborted_; }
 
  private:
-  void read_locked() {
+  void read_locked() RUEDA_REQUIRES(mutex_) {
     if (!started_ || reading_ || reads_over_) return;
     const bool is_full = ahead_messages_ >= window_.messages ||
                          (ahead_messages_ > 0 && ahead_bytes_ >= window_.bytes);
@@ -151,16 +153,16 @@ class StreamCore : public Side, public Stream {
     reading_ = true;
     Side::start_read(&incoming_);
   }
-  void write_locked() {
+  void write_locked() RUEDA_REQUIRES(mutex_) {
     writing_ = true;
     Side::start_write(queue_.front());
   }
-  void close_locked() {
+  void close_locked() RUEDA_REQUIRES(mutex_) {
     closing_ = true;
     read_locked();
     if (!writing_ && (queue_.empty() || !started_)) on_drained_locked();
   }
-  void abort_locked() {
+  void abort_locked() RUEDA_REQUIRES(mutex_) {
     closing_ = true;
     aborted_ = true;
     on_abort_locked();
@@ -170,22 +172,24 @@ class StreamCore : public Side, public Stream {
     on_drained_locked();
   }
 
-  std::mutex mutex_;
-  std::deque<grpc::ByteBuffer> queue_;  // the first message is being written while writing_
-  size_t queued_bytes_ = 0;
+  Mutex mutex_;
+  std::deque<grpc::ByteBuffer> queue_
+      RUEDA_GUARDED_BY(mutex_);  // the first message is being written while writing_
+  size_t queued_bytes_ RUEDA_GUARDED_BY(mutex_) = 0;
   grpc::ByteBuffer incoming_;
-  StreamWindow window_ = kStrangersWindow;
-  int ahead_messages_ = 0;  // handed over, and not taken yet
-  size_t ahead_bytes_ = 0;
-  bool reading_ = false;
-  bool reads_over_ = false;
+  StreamWindow window_ RUEDA_GUARDED_BY(mutex_) = kStrangersWindow;
+  int ahead_messages_ RUEDA_GUARDED_BY(mutex_) = 0;  // handed over, and not taken yet
+  size_t ahead_bytes_ RUEDA_GUARDED_BY(mutex_) = 0;
+  bool reading_ RUEDA_GUARDED_BY(mutex_) = false;
+  bool reads_over_ RUEDA_GUARDED_BY(mutex_) = false;
   StreamEvents events_;
   std::shared_ptr<Stream> self_;
-  bool started_ = false;
-  bool writing_ = false;
-  bool closing_ = false;  // no more messages are accepted
-  bool aborted_ = false;  // messages that were accepted are not delivered either
-  bool over_ = false;     // gRPC has finished with the call
+  bool started_ RUEDA_GUARDED_BY(mutex_) = false;
+  bool writing_ RUEDA_GUARDED_BY(mutex_) = false;
+  bool closing_ RUEDA_GUARDED_BY(mutex_) = false;  // no more messages are accepted
+  bool aborted_ RUEDA_GUARDED_BY(mutex_) =
+      false;  // messages that were accepted are not delivered either
+  bool over_ RUEDA_GUARDED_BY(mutex_) = false;  // gRPC has finished with the call
 };
 
 class ClientStream final : public StreamCore<ClientCall<grpc::ByteBuffer, grpc::ByteBuffer>> {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "daemon/base/mutex.h"
 #include "daemon/service/convert/convert.h"
 #include "daemon/service/convert/convert_plan.h"
 #include "daemon/service/convert/convert_timeline.h"
@@ -68,12 +69,12 @@ class LauncherStream final : public RunCall {
     } else if (request_.has_end_timeline()) {
       control_loop_.post([self = self_] { self->engine_.end_timeline(self->handle_); });
     }
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!finish_) start_read(&request_);
   }
 
   void on_write(bool ok) override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     writing_ = false;
     queue_.pop_front();
     if (ok && !queue_.empty() && !finish_) return write_locked();
@@ -154,7 +155,7 @@ class LauncherStream final : public RunCall {
   }
 
   void send(const v1::AgentEvent& event) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (finish_) return;
     queue_.push_back(event);
     if (!writing_) write_locked();
@@ -163,7 +164,7 @@ class LauncherStream final : public RunCall {
   // Returns false if the event was dropped, because too many wait for the launcher.
   bool send_timeline(const engine::TimelineNews& news) {
     if (std::holds_alternative<observe::TraceBatch>(news)) {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (queue_.size() >= kMaxTimelineBatches) return false;
     }
     send(to_proto(news));
@@ -171,17 +172,17 @@ class LauncherStream final : public RunCall {
   }
 
   void finish(const grpc::Status& status) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (finish_) return;
     finish_ = status;
     if (!writing_) finish_locked();
   }
 
-  void write_locked() {
+  void write_locked() RUEDA_REQUIRES(mutex_) {
     writing_ = true;
     start_write(queue_.front());
   }
-  void finish_locked() {
+  void finish_locked() RUEDA_REQUIRES(mutex_) {
     if (!std::exchange(finished_, true)) start_finish(*finish_);
   }
 
@@ -198,17 +199,17 @@ class LauncherStream final : public RunCall {
   engine::JobHandle handle_;  // handle of the job, once the engine has accepted it
   bool left_ = false;
 
-  std::mutex mutex_;
-  std::deque<v1::AgentEvent> queue_;
-  bool writing_ = false;
-  bool finished_ = false;
-  std::optional<grpc::Status> finish_;
+  Mutex mutex_;
+  std::deque<v1::AgentEvent> queue_ RUEDA_GUARDED_BY(mutex_);
+  bool writing_ RUEDA_GUARDED_BY(mutex_) = false;
+  bool finished_ RUEDA_GUARDED_BY(mutex_) = false;
+  std::optional<grpc::Status> finish_ RUEDA_GUARDED_BY(mutex_);
 };
 
 }  // namespace
 
 void PeerCredentials::note(int fd, const session::Credentials& peer) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   by_fd_[fd] = peer;
 }
 
@@ -216,7 +217,7 @@ std::optional<session::Credentials> PeerCredentials::find(const std::string& pee
   int fd = -1;
   if (!peer.starts_with("fd:")) return std::nullopt;
   std::from_chars(peer.data() + 3, peer.data() + peer.size(), fd);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto it = by_fd_.find(fd);
   if (it == by_fd_.end()) return std::nullopt;
   return it->second;

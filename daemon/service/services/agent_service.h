@@ -3,12 +3,12 @@
 #pragma once
 
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 
 #include <grpcpp/grpcpp.h>
 
+#include "daemon/base/mutex.h"
 #include "daemon/engine/loops/poster.h"
 #include "daemon/engine/node/engine.h"
 #include "daemon/service/members/daemon_info.h"
@@ -26,8 +26,9 @@ class PeerCredentials {
   std::optional<session::Credentials> find(const std::string& peer) const;
 
  private:
-  mutable std::mutex mutex_;
-  std::map<int, session::Credentials> by_fd_;  // a reused descriptor replaces the entry
+  mutable Mutex mutex_;
+  std::map<int, session::Credentials> by_fd_
+      RUEDA_GUARDED_BY(mutex_);  // a reused descriptor replaces the entry
 };
 
 class AgentService {

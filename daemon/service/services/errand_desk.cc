@@ -6,6 +6,7 @@
 #include <pthread.h>
 
 #include "daemon/base/host_port.h"
+#include "daemon/base/mutex.h"
 
 namespace rueda::service {
 namespace {
@@ -22,7 +23,7 @@ void ErrandDesk::explain(const v1::Errand& errand, Done done) {
                            errand.prober() +
                            ", which is not in its --nodes; give all daemons the same list"));
   }
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   if (is_stopped_ || waiting_.size() >= kMaxErrands) {
     const std::string why = is_stopped_ ? " is stopping"
                                         : " has " + std::to_string(kMaxErrands) +
@@ -38,8 +39,8 @@ void ErrandDesk::explain(const v1::Errand& errand, Done done) {
 void ErrandDesk::run() {
   ::pthread_setname_np(::pthread_self(), "rueda-errands");
   for (;;) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return is_stopped_ || !waiting_.empty(); });
+    MutexLock lock(mutex_);
+    while (!is_stopped_ && waiting_.empty()) changed_.wait(lock);
     if (waiting_.empty()) return;
     const Waiting next = std::move(waiting_.front());
     waiting_.pop_front();
@@ -71,14 +72,14 @@ Result<v1::Explanation> ErrandDesk::ask(const v1::Errand& errand) {
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + kExplainTimeout);
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (is_stopped_) context.TryCancel();
     call_ = &context;
   }
   v1::Explanation explanation;
   const grpc::Status status = stub.value()->Explain(&context, errand, &explanation);
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     call_ = nullptr;
   }
   if (status.ok()) return explanation;
@@ -91,7 +92,7 @@ Result<v1::Explanation> ErrandDesk::ask(const v1::Errand& errand) {
 
 void ErrandDesk::stop() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     is_stopped_ = true;
     if (call_ != nullptr) call_->TryCancel();
     changed_.notify_one();

@@ -4,17 +4,16 @@
 // with the first.
 #pragma once
 
-#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 
 #include <grpcpp/grpcpp.h>
 
+#include "daemon/base/mutex.h"
 #include "daemon/service/members/daemon_info.h"
 #include "daemon/service/members/membership.h"
 #include "rueda/v1/probe.grpc.pb.h"
@@ -52,11 +51,11 @@ class ErrandDesk {
   const Membership& membership_;
   const DaemonInfo& info_;
   std::map<std::string, std::unique_ptr<v1::Probe::Stub>> stubs_;  // for the desk's thread alone
-  std::mutex mutex_;                                               // guards the members below
-  std::condition_variable changed_;
-  std::deque<Waiting> waiting_;
-  grpc::ClientContext* call_ = nullptr;  // the call under way
-  bool is_stopped_ = false;
+  Mutex mutex_;                                                    // guards the members below
+  Condition changed_;
+  std::deque<Waiting> waiting_ RUEDA_GUARDED_BY(mutex_);
+  grpc::ClientContext* call_ RUEDA_GUARDED_BY(mutex_) = nullptr;  // the call under way
+  bool is_stopped_ RUEDA_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

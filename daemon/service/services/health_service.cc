@@ -11,6 +11,8 @@
 #include <grpcpp/alarm.h>
 #include <grpcpp/impl/rpc_service_method.h>
 
+#include "daemon/base/mutex.h"
+
 namespace rueda::service {
 namespace {
 
@@ -65,7 +67,7 @@ class HealthStream final : public HealthCall {
   }
 
   // Must be called with the service's mutex held.
-  void tell_locked() {
+  void tell_locked() RUEDA_REQUIRES(service_.mutex_) {
     const bool serves = service_.serving_ && service_.is_well_();
     const Serving now = !is_known_ ? Serving::kServiceUnknown
                         : serves   ? Serving::kServing
@@ -79,7 +81,7 @@ class HealthStream final : public HealthCall {
  private:
   void on_read(bool ok) override {
     const std::optional<std::string> service = ok ? parse(request_) : std::nullopt;
-    const std::lock_guard lock(service_.mutex_);
+    const MutexLock lock(service_.mutex_);
     if (!service) {
       return finish_locked({grpc::StatusCode::INVALID_ARGUMENT, "this is no HealthCheckRequest"});
     }
@@ -98,7 +100,7 @@ class HealthStream final : public HealthCall {
   void look_later_locked() {
     alarm_.Set(queue().get(), std::chrono::system_clock::now() + kLookEvery,
                operation([this](bool) {
-                 const std::lock_guard lock(service_.mutex_);
+                 const MutexLock lock(service_.mutex_);
                  if (finished_) return;
                  tell_locked();
                  look_later_locked();
@@ -106,20 +108,20 @@ class HealthStream final : public HealthCall {
   }
 
   void on_write(bool ok) override {
-    const std::lock_guard lock(service_.mutex_);
+    const MutexLock lock(service_.mutex_);
     writing_ = false;
     if (!is_watch_ || !ok) return finish_locked(grpc::Status::OK);
     tell_locked();
   }
 
   void on_cancel() override {
-    const std::lock_guard lock(service_.mutex_);
+    const MutexLock lock(service_.mutex_);
     finish_locked(grpc::Status::CANCELLED);
   }
 
   void on_done() override { delete this; }
 
-  void finish_locked(const grpc::Status& status) {
+  void finish_locked(const grpc::Status& status) RUEDA_REQUIRES(service_.mutex_) {
     if (std::exchange(finished_, true)) return;
     service_.watchers_.remove(this);
     alarm_.Cancel();
@@ -161,7 +163,7 @@ void HealthService::serve(CallQueue& queue) {
 }
 
 void HealthService::set_serving(bool serving) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   serving_ = serving;
   for (HealthStream* watcher : watchers_) watcher->tell_locked();
 }

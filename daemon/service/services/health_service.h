@@ -7,12 +7,12 @@
 #include <functional>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <utility>
 
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/impl/service_type.h>
 
+#include "daemon/base/mutex.h"
 #include "daemon/service/rpc/calls.h"
 
 namespace rueda::service {
@@ -31,7 +31,7 @@ class HealthService {
   // Takes calls as long as that server runs.
   void serve(CallQueue& queue);
   // Thread-safe. The state is "not serving" until this is called.
-  void set_serving(bool serving);
+  void set_serving(bool serving) RUEDA_NO_THREAD_ANALYSIS;  // a watcher's service is this one
 
  private:
   friend class HealthStream;
@@ -46,9 +46,9 @@ class HealthService {
 
   Methods service_;
   const std::function<bool()> is_well_;
-  std::mutex mutex_;
-  bool serving_ = false;
-  std::list<HealthStream*> watchers_;
+  Mutex mutex_;
+  bool serving_ RUEDA_GUARDED_BY(mutex_) = false;
+  std::list<HealthStream*> watchers_ RUEDA_GUARDED_BY(mutex_);
 };
 
 }  // namespace rueda::service

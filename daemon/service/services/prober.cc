@@ -12,6 +12,7 @@
 
 #include "daemon/base/host_port.h"
 #include "daemon/base/limits.h"
+#include "daemon/base/mutex.h"
 #include "daemon/core/schedules/ring_order.h"
 #include "daemon/engine/channels/link_measurement.h"
 #include "rueda/v1/probe.grpc.pb.h"
@@ -48,13 +49,13 @@ class Prober::Run {
   Result<v1::ProbeReply> run();
   // May be called on any thread.
   void cancel() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     is_cancelled_ = true;
     if (call_ != nullptr) call_->TryCancel();
   }
   // Returns what the errand is, or nothing if it is not the last one. May be called on any thread.
   std::optional<v1::Explanation> explain(const v1::Errand& errand) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const bool is_last = errand.probe() == probe_ && errand.number() == errand_number_;
     return is_last && !is_cancelled_ ? std::optional(explanation_) : std::nullopt;
   }
@@ -80,11 +81,11 @@ class Prober::Run {
   uint64_t probe_ = 0;  // set before the first errand is given out
   uint32_t pair_ = 0;
   v1::ProbeReply reply_;
-  std::mutex mutex_;  // guards the members below
-  bool is_cancelled_ = false;
-  uint32_t errand_number_ = 0;
-  v1::Explanation explanation_;          // what that errand is
-  grpc::ClientContext* call_ = nullptr;  // the call under way
+  Mutex mutex_;  // guards the members below
+  bool is_cancelled_ RUEDA_GUARDED_BY(mutex_) = false;
+  uint32_t errand_number_ RUEDA_GUARDED_BY(mutex_) = 0;
+  v1::Explanation explanation_ RUEDA_GUARDED_BY(mutex_);          // what that errand is
+  grpc::ClientContext* call_ RUEDA_GUARDED_BY(mutex_) = nullptr;  // the call under way
 };
 
 Result<v1::ProbeReply> Prober::Run::run() {
@@ -141,14 +142,14 @@ Status Prober::Run::ask(const Node& node,
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + kCallTimeout);
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (is_cancelled_) return {Code::kShutDown, "the probe was broken off"};
     call_ = &context;
     errand.set_number(++errand_number_);
     explanation_ = std::move(explanation);
   }
   const grpc::Status status = ((*node.stub).*method)(&context, errand, &reply);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   call_ = nullptr;
   if (status.ok()) return Status::ok();
   if (is_cancelled_) return {Code::kShutDown, "the probe was broken off"};
@@ -256,7 +257,7 @@ Prober::Prober(const Membership& membership, const DaemonInfo& info)
 Prober::~Prober() { stop(); }
 
 uint64_t Prober::start(Done done) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   if (stopped_ || run_) {
     const std::string why = stopped_ ? " is stopping" : " has a probe under way; wait for it";
     lock.unlock();
@@ -270,7 +271,7 @@ uint64_t Prober::start(Done done) {
     const Result<v1::ProbeReply> result = run->run();
     if (!result.is_ok()) spdlog::warn("probe: {}", result.status().message());
     {
-      const std::lock_guard ended(mutex_);
+      const MutexLock ended(mutex_);
       run_.reset();
     }
     done(result);  // the callback may start the next probe
@@ -279,12 +280,12 @@ uint64_t Prober::start(Done done) {
 }
 
 void Prober::cancel(uint64_t number) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (run_ && number == number_) run_->cancel();
 }
 
 Result<v1::Explanation> Prober::explain(const v1::Errand& errand) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::optional<v1::Explanation> explanation;
   if (run_) explanation = run_->explain(errand);
   if (explanation) return *std::move(explanation);
@@ -293,7 +294,7 @@ Result<v1::Explanation> Prober::explain(const v1::Errand& errand) {
 
 void Prober::stop() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopped_ = true;
     if (run_) run_->cancel();
   }

@@ -6,11 +6,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <thread>
 
 #include <grpcpp/grpcpp.h>
 
+#include "daemon/base/mutex.h"
 #include "daemon/service/members/daemon_info.h"
 #include "daemon/service/members/membership.h"
 #include "rueda/v1/admin.pb.h"
@@ -42,10 +42,10 @@ class Prober {
 
   const Membership& membership_;
   const DaemonInfo& info_;
-  std::mutex mutex_;
-  std::unique_ptr<Run> run_;  // the probe under way
-  uint64_t number_ = 0;       // number of the last probe
-  bool stopped_ = false;
+  Mutex mutex_;
+  std::unique_ptr<Run> run_ RUEDA_GUARDED_BY(mutex_);  // the probe under way
+  uint64_t number_ RUEDA_GUARDED_BY(mutex_) = 0;       // number of the last probe
+  bool stopped_ RUEDA_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

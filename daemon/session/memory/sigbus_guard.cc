@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "daemon/base/mutex.h"
 #include "daemon/session/memory/guard_slot.h"
 
 namespace rueda::session {
@@ -30,7 +30,7 @@ class SlotPool {
  public:
   // Returns -1 if all slots are taken.
   int take() {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!free_.empty()) {
       int slot = free_.back();
       free_.pop_back();
@@ -42,13 +42,13 @@ class SlotPool {
     return used;
   }
   void give_back(int slot) {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     free_.push_back(slot);
   }
 
  private:
-  std::mutex mutex_;
-  std::vector<int> free_;
+  Mutex mutex_;
+  std::vector<int> free_ RUEDA_GUARDED_BY(mutex_);
 };
 
 SlotPool& slot_pool() {
@@ -113,8 +113,8 @@ Status do_install() {
 }  // namespace
 
 Status install_sigbus_guard() {
-  static std::mutex mutex;
-  std::lock_guard lock(mutex);
+  static Mutex mutex;
+  const MutexLock lock(mutex);
   if (g_event_fd.load() >= 0) return Status::ok();
   return do_install();
 }

@@ -2,15 +2,15 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <system_error>
 #include <thread>
 
 #include <pthread.h>
 #include <spdlog/spdlog.h>
+
+#include "daemon/base/mutex.h"
 
 namespace rueda::session {
 namespace {
@@ -31,7 +31,7 @@ struct Doors::State : std::enable_shared_from_this<Doors::State> {
   };
   struct Door {
     std::deque<Item> queue;
-    std::condition_variable has_work;
+    Condition has_work;
     uint64_t generation = 0;  // of the door's thread; a thread with an older one has been given up
     bool has_thread = false;
     bool is_busy = false;
@@ -43,30 +43,31 @@ struct Doors::State : std::enable_shared_from_this<Doors::State> {
 
   explicit State(const DoorLimits& given) : limits(given) {}
 
-  Door& door_of(uid_t user, Purpose purpose);
-  void give_thread(const std::shared_ptr<Door>& door);
+  Door& door_of(uid_t user, Purpose purpose) RUEDA_REQUIRES(mutex);
+  void give_thread(const std::shared_ptr<Door>& door) RUEDA_REQUIRES(mutex);
   void serve(const std::shared_ptr<Door>& door, uint64_t generation);
   void watch();
-  bool may_give_up(uid_t user) const {
+  bool may_give_up(uid_t user) const RUEDA_REQUIRES(mutex) {
     const auto found = stuck_of.find(user);
     return stuck < limits.stuck &&
            (found == stuck_of.end() || found->second < limits.stuck_of_user);
   }
-  void came_back(uid_t user) {
+  void came_back(uid_t user) RUEDA_REQUIRES(mutex) {
     --stuck;
     if (--stuck_of[user] == 0) stuck_of.erase(user);
   }
 
   const DoorLimits limits;
-  std::mutex mutex;
-  std::map<Key, std::shared_ptr<Door>> doors;
-  std::map<uid_t, size_t> stuck_of;
-  size_t stuck = 0;
-  uint64_t abandoned = 0;
-  size_t pending = 0;  // work that is queued, or under way on a thread that is not given up
-  std::condition_variable has_pending;
-  bool is_watched = false;
-  bool is_over = false;
+  Mutex mutex;
+  std::map<Key, std::shared_ptr<Door>> doors RUEDA_GUARDED_BY(mutex);
+  std::map<uid_t, size_t> stuck_of RUEDA_GUARDED_BY(mutex);
+  size_t stuck RUEDA_GUARDED_BY(mutex) = 0;
+  uint64_t abandoned RUEDA_GUARDED_BY(mutex) = 0;
+  size_t pending RUEDA_GUARDED_BY(mutex) =
+      0;  // work that is queued, or under way on a thread that is not given up
+  Condition has_pending;
+  bool is_watched RUEDA_GUARDED_BY(mutex) = false;
+  bool is_over RUEDA_GUARDED_BY(mutex) = false;
 };
 
 Doors::State::Door& Doors::State::door_of(uid_t user, Purpose purpose) {
@@ -94,11 +95,14 @@ void Doors::State::give_thread(const std::shared_ptr<Door>& door) {
 }
 
 void Doors::State::serve(const std::shared_ptr<Door>& door, uint64_t generation) {
-  std::unique_lock lock(mutex);
+  MutexLock lock(mutex);
   for (;;) {
-    const bool has_work =
-        door->has_work.wait_for(lock, kDoorIdle, [&] { return is_over || !door->queue.empty(); });
-    if (!has_work || is_over) break;
+    const auto until = DoorClock::now() + kDoorIdle;
+    bool is_in_time = true;
+    while (is_in_time && !is_over && door->queue.empty()) {
+      is_in_time = door->has_work.wait_until(lock, until);
+    }
+    if (door->queue.empty() || is_over) break;
     {
       Item item = std::move(door->queue.front());
       door->queue.pop_front();
@@ -119,11 +123,14 @@ void Doors::State::serve(const std::shared_ptr<Door>& door, uint64_t generation)
 }
 
 void Doors::State::watch() {
-  std::unique_lock lock(mutex);
+  MutexLock lock(mutex);
   while (!is_over) {
-    has_pending.wait(lock, [&] { return is_over || pending > 0; });
-    has_pending.wait_for(lock, std::chrono::milliseconds(std::max<int64_t>(limits.stuck_ms / 4, 1)),
-                         [&] { return is_over; });
+    while (!is_over && pending == 0) has_pending.wait(lock);
+    const auto until =
+        DoorClock::now() + std::chrono::milliseconds(std::max<int64_t>(limits.stuck_ms / 4, 1));
+    for (bool is_in_time = true; is_in_time && !is_over;) {
+      is_in_time = has_pending.wait_until(lock, until);
+    }
     const auto stuck_before = DoorClock::now() - std::chrono::milliseconds(limits.stuck_ms);
     for (auto& [key, door] : doors) {
       if (door->is_busy && door->may_be_given_up && door->busy_since < stuck_before &&
@@ -150,7 +157,7 @@ void Doors::State::watch() {
 Doors::Doors(const DoorLimits& limits) : state_(std::make_shared<State>(limits)) {}
 
 Doors::~Doors() {
-  const std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   state_->is_over = true;
   state_->has_pending.notify_all();
   for (auto& [key, door] : state_->doors) door->has_work.notify_all();
@@ -162,7 +169,7 @@ Doors& Doors::of_process() {
 }
 
 void Doors::run(uid_t user, Work work, Purpose purpose) {
-  const std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   State::Door& door = state_->door_of(user, purpose);
   door.queue.push_back({user, std::move(work)});
   ++state_->pending;
@@ -187,12 +194,12 @@ void Doors::run(uid_t user, Work work, Purpose purpose) {
 }
 
 bool Doors::is_refused(uid_t user) const {
-  const std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   return state_->stuck_of.contains(user) && !state_->may_give_up(user);
 }
 
 uint64_t Doors::abandoned() const {
-  const std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   return state_->abandoned;
 }
 

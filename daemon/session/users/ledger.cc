@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "daemon/base/limits.h"
+#include "daemon/base/mutex.h"
 
 namespace rueda::session {
 namespace {
@@ -72,7 +73,7 @@ Quota::Quota() : Quota(memory_of_machine(), descriptors_of_process()) {}
 
 Status Ledger::add(uid_t user, Resource resource, uint64_t amount) {
   const auto at = static_cast<size_t>(resource);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = amounts_.find(user);
   const uint64_t has = found == amounts_.end() ? 0 : found->second[at];
   const Words& words = kWords[at];
@@ -97,7 +98,7 @@ Status Ledger::add(uid_t user, Resource resource, uint64_t amount) {
 void Ledger::remove(uid_t user, Resource resource, uint64_t amount) {
   if (amount == 0) return;
   const auto at = static_cast<size_t>(resource);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = amounts_.find(user);
   RUEDA_CHECK(found != amounts_.end() && found->second[at] >= amount);
   found->second[at] -= amount;
@@ -106,7 +107,7 @@ void Ledger::remove(uid_t user, Resource resource, uint64_t amount) {
 }
 
 uint64_t Ledger::of(uid_t user, Resource resource) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = amounts_.find(user);
   return found == amounts_.end() ? 0 : found->second[static_cast<size_t>(resource)];
 }

@@ -6,11 +6,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <utility>
 
 #include <sys/types.h>
 
+#include "daemon/base/mutex.h"
 #include "daemon/base/status.h"
 
 namespace rueda::session {
@@ -58,9 +58,10 @@ class Ledger {
   using Amounts = std::array<uint64_t, kResources>;
 
   const Quota quota_;
-  mutable std::mutex mutex_;
-  std::map<uid_t, Amounts> amounts_;  // Users that have nothing are not in the map.
-  Amounts all_{};
+  mutable Mutex mutex_;
+  std::map<uid_t, Amounts> amounts_
+      RUEDA_GUARDED_BY(mutex_);  // Users that have nothing are not in the map.
+  Amounts all_ RUEDA_GUARDED_BY(mutex_){};
 };
 
 // The user who pays, and the ledger where. Without a ledger nothing is charged.

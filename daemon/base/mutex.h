@@ -1,0 +1,81 @@
+// A mutex, a lock and a condition that clang's -Wthread-safety understands: the type system knows
+// which lock a field is guarded by, and which a function needs (tests/lint.sh asks clang). For GCC
+// the attributes are nothing, and the classes are those of the standard library.
+//
+//   Mutex mutex_;
+//   int count_ RUEDA_GUARDED_BY(mutex_) = 0;       touched only by who holds mutex_
+//   void add() RUEDA_REQUIRES(mutex_);             called only by who holds mutex_
+//   void take() RUEDA_EXCLUDES(mutex_);            called only by who does not: it locks mutex_
+//
+// A lambda is a function of its own to clang: where one touches guarded fields it says
+// RUEDA_REQUIRES(mutex_), too, behind its parameters.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+
+#ifdef __clang__
+#define RUEDA_THREAD_ATTRIBUTE(attribute) __attribute__((attribute))
+#else
+#define RUEDA_THREAD_ATTRIBUTE(attribute)
+#endif
+
+#define RUEDA_GUARDED_BY(mutex) RUEDA_THREAD_ATTRIBUTE(guarded_by(mutex))
+#define RUEDA_REQUIRES(...) RUEDA_THREAD_ATTRIBUTE(requires_capability(__VA_ARGS__))
+#define RUEDA_EXCLUDES(...) RUEDA_THREAD_ATTRIBUTE(locks_excluded(__VA_ARGS__))
+// Says that the function cannot be understood by clang, and why stands beside it.
+#define RUEDA_NO_THREAD_ANALYSIS RUEDA_THREAD_ATTRIBUTE(no_thread_safety_analysis)
+
+namespace rueda {
+
+class RUEDA_THREAD_ATTRIBUTE(capability("mutex")) Mutex {
+ public:
+  Mutex() = default;
+  Mutex(const Mutex&) = delete;
+  Mutex& operator=(const Mutex&) = delete;
+
+ private:
+  friend class MutexLock;
+  std::mutex mutex_;
+};
+
+// Holds a mutex from its construction to its end, but while it is unlocked.
+class RUEDA_THREAD_ATTRIBUTE(scoped_lockable) MutexLock {
+ public:
+  explicit MutexLock(Mutex& mutex) RUEDA_THREAD_ATTRIBUTE(acquire_capability(mutex))
+      : lock_(mutex.mutex_) {}
+  ~MutexLock() RUEDA_THREAD_ATTRIBUTE(release_capability()) {}
+  MutexLock(const MutexLock&) = delete;
+  MutexLock& operator=(const MutexLock&) = delete;
+
+  void lock() RUEDA_THREAD_ATTRIBUTE(acquire_capability()) { lock_.lock(); }
+  void unlock() RUEDA_THREAD_ATTRIBUTE(release_capability()) { lock_.unlock(); }
+
+ private:
+  friend class Condition;
+  std::unique_lock<std::mutex> lock_;
+};
+
+// A condition to wait for, with the mutex locked before and after. A wait may end for no reason, so
+// it stands in a loop that asks for what is waited for.
+class Condition {
+ public:
+  void wait(MutexLock& lock) { changed_.wait(lock.lock_); }
+  // Returns false once the time has passed.
+  template <class Clock, class Duration>
+  bool wait_until(MutexLock& lock, const std::chrono::time_point<Clock, Duration>& when) {
+    return changed_.wait_until(lock.lock_, when) == std::cv_status::no_timeout;
+  }
+  template <class Rep, class Period>
+  bool wait_for(MutexLock& lock, const std::chrono::duration<Rep, Period>& time) {
+    return changed_.wait_for(lock.lock_, time) == std::cv_status::no_timeout;
+  }
+  void notify_one() { changed_.notify_one(); }
+  void notify_all() { changed_.notify_all(); }
+
+ private:
+  std::condition_variable changed_;
+};
+
+}  // namespace rueda
