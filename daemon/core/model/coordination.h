@@ -1,5 +1,5 @@
-// The ways to agree on the order of operations (docs/protocol.md), chosen for a whole job: every
-// node of it uses the same one.
+// The ways to agree on the order of operations (docs/protocol.md). One is chosen for a whole job,
+// and every node of the job uses it.
 #pragma once
 
 #include <cstdint>
@@ -10,20 +10,20 @@
 namespace rueda::core {
 
 enum class Coordination : uint8_t {
-  kNegotiate,    // each step: lists of ready tensors to the coordinator, the order back
-  kCached,       // bits of cached tensors instead of lists (Horovod's response cache)
-  kGlobalSleep,  // cached, in a cycle whose sleep all nodes agree on (Pumma et al., GS)
-  kNonblocking,  // cached, and nobody blocks in the synchronisation (Pumma et al., NBCS)
-  kLocked,       // after enough identical steps nothing is sent (rules L1 to L13)
+  kNegotiate,    // Each step sends lists of ready tensors to the coordinator, and the order back.
+  kCached,       // Bits of cached tensors replace the lists (Horovod's response cache).
+  kGlobalSleep,  // As kCached, in a cycle whose sleep all nodes agree on (Pumma et al., GS).
+  kNonblocking,  // As kCached, but nobody blocks in the synchronisation (Pumma et al., NBCS).
+  kLocked,       // After enough identical steps nothing is sent (rules L1 to L13).
 };
 
-// Of jobs of which neither launcher nor daemon says how.
+// Jobs for which neither the launcher nor the daemon names a mode use this one.
 constexpr Coordination kDefaultCoordination = Coordination::kLocked;
 
-// "negotiate", "cached", "global-sleep", "nonblocking", "locked".
+// Returns "negotiate", "cached", "global-sleep", "nonblocking" or "locked".
 const char* to_string(Coordination mode);
 
-// The error lists the names.
+// Returns the mode with this name. The error lists the names that there are.
 Result<Coordination> parse_coordination(const std::string& name);
 
 }  // namespace rueda::core

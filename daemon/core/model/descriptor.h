@@ -1,5 +1,5 @@
-// What every rank must agree on before a tensor may be reduced. A plain message struct: the rooms
-// beside core may use it.
+// The descriptor of a tensor: what every rank must agree on before the tensor may be reduced. It is
+// a plain message struct, which the rooms beside core may use, too.
 #pragma once
 
 #include <cstdint>
@@ -15,64 +15,67 @@
 
 namespace rueda::core {
 
-// The name of every change of a job's process sets: ranks that ask for different ones at a time
-// disagree.
+// Every change of a job's process sets has this name, so that ranks which ask for different changes
+// at the same time disagree, and are told so.
 inline constexpr char kProcessSetsName[] = "rueda.process_sets";
 
-// The name of every declaration of a plan, likewise.
+// Every declaration of a plan has this name, so that ranks which declare different plans disagree.
 inline constexpr char kPlanName[] = "rueda.plan";
 
-// The name of every join, and of nothing else.
+// Every join has this name, and nothing else has it.
 inline constexpr char kJoinName[] = "rueda.join";
 
 struct TensorDescriptor;
 
-// A tensor of a plan that is declared ahead, and the places in its list of what must be complete
-// before it can be submitted, because it is computed from that.
+// A tensor of a plan that is declared ahead. `after` holds indices into the plan's list: the
+// tensors that must be complete before this one can be submitted, because it is computed from them.
 struct PlannedTensor {
   std::shared_ptr<const TensorDescriptor> tensor;
   std::vector<uint32_t> after;
 
-  bool operator==(const PlannedTensor& other) const;  // by value
+  bool operator==(const PlannedTensor& other) const;  // Compares by value.
 };
 
 struct TensorDescriptor {
   std::string name;
   CollectiveKind kind = CollectiveKind::kAllreduce;
   DType dtype = DType::kFloat32;
-  ReduceOp op = ReduceOp::kAverage;  // of what reduces
-  // Elements along each dimension; empty: one element. Where each rank has a part to itself, that
-  // of all parts one behind the other. Of a process set to be added: its ranks.
+  ReduceOp op = ReduceOp::kAverage;  // Only collectives that reduce use it.
+  // The number of elements along each dimension; an empty shape is one element. Where each rank has
+  // a part to itself, this is the shape of all parts one behind the other. For a process set to be
+  // added, it holds the set's ranks.
   std::vector<int64_t> shape;
-  // The parts, in rows of the first dimension (base/parts.h); empty: as even as can be.
+  // The sizes of the parts, in rows of the first dimension (base/parts.h). If it is empty, the
+  // parts are as even as can be.
   std::vector<int64_t> counts;
-  Rank root{-1};             // where one rank gives or gets what others do not
-  uint32_t process_set = 0;  // 0 is the set of all ranks; or: which one is removed
-  double prescale = 1.0;     // each contribution is multiplied by it before the reduction
-  double postscale = 1.0;    // the result is multiplied by it
-  WireDType wire_dtype = WireDType::kSame;  // what crosses the network is rounded to it
+  Rank root{-1};             // The rank that gives or gets what others do not; -1 without one.
+  uint32_t process_set = 0;  // The set of all ranks is 0. For a removal: the set to be removed.
+  double prescale = 1.0;     // Each contribution is multiplied by it before the reduction.
+  double postscale = 1.0;    // The result is multiplied by it.
+  WireDType wire_dtype = WireDType::kSame;  // What crosses the network is rounded to this type.
   MemorySpace memory = MemorySpace::kHost;
-  std::string group;                // members of a group become one batch; empty: no group
-  uint32_t group_size = 0;          // how many tensors the group has
-  std::vector<PlannedTensor> plan;  // of a plan to be declared
+  std::string group;        // All members of a group become ready as one; empty without a group.
+  uint32_t group_size = 0;  // How many tensors the group has.
+  std::vector<PlannedTensor> plan;  // Set for the declaration of a plan alone.
 
   bool operator==(const TensorDescriptor&) const = default;
 
-  // Product of the dimensions; 1 for a 0-dimensional tensor, 0 for a barrier.
+  // Returns the product of the dimensions: 1 for a 0-dimensional tensor, 0 for a barrier.
   int64_t elements() const;
   int64_t bytes() const { return elements() * static_cast<int64_t>(element_bytes(dtype)); }
   PartedTensor parted() const { return {name, kind, shape, counts}; }
-  // Differs when any field differs (up to hash collisions).
+  // Returns a hash that differs when any field differs (up to hash collisions).
   uint64_t hash() const;
 };
 
-// What NCCL carries is decreed, too: a launch of its kernels cannot be cancelled.
+// Returns the order that the tensor's operation belongs to. What NCCL carries is always decreed,
+// because a launch of its kernels cannot be cancelled.
 inline Track track_of(const TensorDescriptor& tensor) {
   return tensor.memory == MemorySpace::kDeviceNccl ? Track::kDecreed : track_of(tensor.kind);
 }
 
-// Whether it can be carried out without what some rank would give, which has joined (L11): zeros
-// change no sum. NCCL needs something of every rank.
+// Returns whether the operation can be carried out without the contribution of a rank that has
+// joined (L11). That is so where zeros change no sum; NCCL needs something of every rank.
 inline bool takes_zeros(const TensorDescriptor& tensor) {
   if (tensor.kind == CollectiveKind::kBarrier) return true;
   return tensor.kind == CollectiveKind::kAllreduce && tensor.memory != MemorySpace::kDeviceNccl &&
@@ -80,19 +83,19 @@ inline bool takes_zeros(const TensorDescriptor& tensor) {
           tensor.op == ReduceOp::kAdasum);
 }
 
-// "[2, 3]".
+// Returns the shape as text, such as "[2, 3]".
 std::string shape_to_string(const std::vector<int64_t>& shape);
 
-// The first field in which two descriptors of one tensor differ, with both values.
+// The first field in which two descriptors of one tensor differ, with both values as text.
 struct Difference {
-  std::string field;  // "shape", "dtype", ...
+  std::string field;  // The field's name: "shape", "dtype", ...
   std::string left;
   std::string right;
 };
 std::optional<Difference> find_difference(const TensorDescriptor& left,
                                           const TensorDescriptor& right);
 
-// The sentence that every rank gets to read when two of them disagree.
+// Returns the sentence that every rank gets to read when two of them disagree.
 std::string describe_mismatch(const TensorDescriptor& left, Rank left_rank,
                               const TensorDescriptor& right, Rank right_rank);
 

@@ -1,5 +1,5 @@
-// What carries tensors in device memory between nodes, chosen for a whole job: every node of it
-// uses the same.
+// The ways to carry tensors in device memory between nodes. One is chosen for a whole job, and
+// every node of the job uses it.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 namespace rueda::core {
 
 enum class InterNode : uint8_t {
-  kRueda,  // the data plane, through host memory
-  kNccl,   // NCCL, from one GPU of each node
+  kRueda,  // The data plane carries them, through host memory.
+  kNccl,   // NCCL carries them, from one GPU of each node.
 };
 
-// "rueda", "nccl".
+// Returns "rueda" or "nccl".
 const char* to_string(InterNode way);
 
-// The error lists the names.
+// Returns the way with this name. The error lists the names that there are.
 Result<InterNode> parse_inter_node(const std::string& name);
 
 }  // namespace rueda::core

@@ -1,4 +1,4 @@
-// Which rank lives on which node of a job. The same on every node.
+// The layout of a job: which rank lives on which node. It is the same on every node.
 #pragma once
 
 #include <algorithm>
@@ -12,67 +12,72 @@ namespace rueda::core {
 
 struct LayoutNode {
   std::string node_id;
-  std::string control_address;  // "host:port"
-  std::vector<Rank> ranks;      // ascending; the local rank is the position
+  std::string control_address;  // It has the form "host:port".
+  std::vector<Rank> ranks;      // They ascend; the position of a rank is its local rank.
 
   bool operator==(const LayoutNode&) const = default;
 };
 
-// The lowest member coordinates. At first all nodes are members; a job that shrinks goes on with
-// fewer, and nodes and ranks keep their numbers. In the layout of a process set only nodes with one
-// of its ranks are members, and the job's coordinator coordinates, member or not.
+// The nodes of a job, which of them are members, and in which order these stand in the ring. The
+// lowest member coordinates. At first all nodes are members; a job that shrinks goes on with fewer,
+// and nodes and ranks keep their numbers. In the layout of a process set only nodes with one of its
+// ranks are members, and the job's coordinator coordinates, whether or not it is a member.
 class Layout {
  public:
-  // Every rank from 0 to world size - 1 must be on exactly one node, every node must have one, node
-  // ids must differ; the error names what is wrong.
+  // Makes a layout in which all nodes are members. Every rank from 0 to world size - 1 must be on
+  // exactly one node, every node must have a rank, and node ids must differ; the error names what
+  // is wrong.
   static Result<Layout> make(std::vector<LayoutNode> nodes);
 
-  // The layout of a process set: the same nodes, with these ranks alone. They are ascending and
-  // distinct, and this layout has them all.
+  // Returns the layout of a process set: the same nodes, with these ranks alone. The ranks must be
+  // ascending and distinct, and be in this layout.
   Layout subset(const std::vector<Rank>& ranks) const;
 
-  // The layout of a ring of ranks: each of the members' is a node by itself, those of one node next
-  // to each other. Node ids come again.
+  // Returns the layout of a ring of ranks: each rank of the members is a node by itself, and the
+  // ranks of one node stand next to each other. Several of these nodes have the same node id.
   Layout by_rank() const;
 
   int node_count() const { return static_cast<int>(nodes_->size()); }
-  int world_size() const { return world_size_; }  // of the job: ranks are below it
+  // The job's number of ranks; all ranks are below it.
+  int world_size() const { return world_size_; }
   const LayoutNode& node(NodeIndex index) const;
   NodeIndex node_of(Rank rank) const { return node_of_[static_cast<size_t>(rank.value)]; }
-  // The rank is one of a member's.
+  // Returns whether the rank is on one of the members.
   bool has_rank(Rank rank) const {
     return rank.value >= 0 && rank.value < world_size_ && node_of(rank).value >= 0 &&
            is_member(node_of(rank));
   }
 
-  // Ascending, never empty.
+  // The members, in ascending order. There is at least one.
   const std::vector<NodeIndex>& members() const { return members_; }
   bool is_member(NodeIndex node) const {
     return std::binary_search(members_.begin(), members_.end(), node);
   }
   int member_ranks() const;
-  std::vector<Rank> ranks() const;  // the members', ascending
-  // The members as they stand in the ring: ascending, or as set.
+  std::vector<Rank> ranks() const;  // The members' ranks, in ascending order.
+  // The members as they stand in the ring: in ascending order, or as set_ring() was told.
   const std::vector<NodeIndex>& ring() const { return ring_; }
-  // The place of a member in it.
+  // Returns the member's position in ring().
   NodeIndex ring_index(NodeIndex member) const;
-  // From now on this one; empty: ascending. The error says that it does not have each member once.
+  // Sets the order of the ring. An empty vector means the ascending order. Returns an error if the
+  // vector does not have each member exactly once.
   [[nodiscard]] Status set_ring(std::vector<NodeIndex> ring);
   NodeIndex coordinator() const { return coordinator_; }
-  // The members around this one in the ring.
+  // These return the member's neighbours in the ring.
   NodeIndex next(NodeIndex member) const;
   NodeIndex previous(NodeIndex member) const;
-  // From now on only these, which are members now; the ring closes around the others. Not the
-  // layout of a process set.
+  // Leaves these as the only members; they must be members now. The ring closes around the others.
+  // Must not be called on the layout of a process set.
   void shrink_to(std::vector<NodeIndex> members);
-  // Over node ids and ranks: nodes that were told different layouts must not run together.
+  // Returns a hash over node ids and ranks, because nodes that were told different layouts must not
+  // run together.
   uint64_t hash() const;
 
  private:
   Layout() = default;
-  // Shared by all copies: a simulator has one for each node of a job.
+  // All copies share it, because a simulator has a copy for each node of a job.
   std::shared_ptr<const std::vector<LayoutNode>> nodes_;
-  std::vector<NodeIndex> node_of_;  // by rank
+  std::vector<NodeIndex> node_of_;  // The index is the rank.
   std::vector<NodeIndex> members_;
   std::vector<NodeIndex> ring_;
   NodeIndex coordinator_{0};

@@ -1,5 +1,5 @@
-// Which nodes of an epoch may act for all of them. Any two quorums have a node in common, so two
-// of them cannot decide differently, and no split leaves two halves that both go on.
+// The rule of which nodes of an epoch may act for all of them. Any two quorums have a node in
+// common, so two of them cannot decide differently, and no split leaves two halves that both go on.
 #pragma once
 
 #include <algorithm>
@@ -11,11 +11,12 @@
 
 namespace rueda::core {
 
-// More than half of the members. An exact half is a quorum if it has the lowest member; or, where
-// there is a witness, that one votes too and the lowest member counts like any other.
+// A quorum is more than half of the members. An exact half is a quorum if it has the lowest member.
+// Where there is a witness, it votes instead when the number of members is even, and the lowest
+// member counts like any other.
 class Quorum {
  public:
-  // members: ascending, not empty. The witness is none of them.
+  // The members must be ascending, and at least one. The witness must not be one of them.
   explicit Quorum(std::vector<NodeIndex> members, std::optional<NodeIndex> witness = {})
       : members_(std::move(members)), voters_(members_) {
     const bool can_tie = members_.size() % 2 == 0;
@@ -24,10 +25,10 @@ class Quorum {
   }
 
   const std::vector<NodeIndex>& members() const { return members_; }
-  // The members, and the witness where their number is even: with an odd number nothing can tie.
+  // The members, and the witness if their number is even; with an odd number nothing can tie.
   const std::vector<NodeIndex>& voters() const { return voters_; }
 
-  // votes(node): whether the voter is in the set asked about.
+  // Returns whether the voters for which `votes(node)` is true are a quorum.
   template <class Votes>
   bool reached_by(Votes votes) const {
     const auto count = static_cast<size_t>(std::count_if(voters_.begin(), voters_.end(), votes));

@@ -1,4 +1,5 @@
-// Who is a member of the ring, chosen for a whole job: every node of it uses the same.
+// The choice of who is a member of the ring. It is made for a whole job, and every node of the job
+// uses the same.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +10,14 @@
 namespace rueda::core {
 
 enum class Reducer : uint8_t {
-  kNode,    // two steps: a node adds up its ranks, and the sum goes round the nodes
-  kDevice,  // one step: each rank is a member by itself, and what it gives goes round the ranks
+  kNode,    // In two steps: a node adds up its ranks, and the sum goes round the nodes.
+  kDevice,  // In one step: each rank is a member, and its values go round the ranks.
 };
 
-// "node", "device".
+// Returns "node" or "device".
 const char* to_string(Reducer reducer);
 
-// The error lists the names.
+// Returns the reducer with this name. The error lists the names that there are.
 Result<Reducer> parse_reducer(const std::string& name);
 
 }  // namespace rueda::core

@@ -1,9 +1,10 @@
 // A job has two orders of operations that do not wait for each other (docs/protocol.md, rules L1
-// and L2). What needs every member before it can end on any is lockable; what may end on one
-// member before another has begun could not be cancelled, and is always decreed, as is what NCCL
-// carries (core/model/descriptor.h). A join is in the order of what it comes after.
+// and L2). An operation that needs every member before it can end on any is lockable. An operation
+// that may end on one member before another has begun could not be cancelled, so it is always
+// decreed, and so is what NCCL carries (core/model/descriptor.h). A join is lockable, because its
+// place is behind everything that its ranks have submitted.
 //
-// Both live in one number: the top bit of a Seq says which order it belongs to.
+// Both orders live in one number: the top bit of a Seq says which order it belongs to.
 #pragma once
 
 #include <cstdint>
@@ -25,16 +26,17 @@ constexpr Track track_of(CollectiveKind kind) {
 constexpr Track track_of(Seq seq) {
   return (seq.value & kDecreedBit) ? Track::kDecreed : Track::kLockable;
 }
-// Numbers count from 1 in each track; 0 is before the first.
+// The first number of the track. Numbers count from 1 in each track; 0 is before the first.
 constexpr Seq first_of(Track track) {
   return Seq{(track == Track::kDecreed ? kDecreedBit : 0) + 1};
 }
 constexpr Seq before_first_of(Track track) { return Seq{first_of(track).value - 1}; }
-// For people: the number within the track.
+// The number within the track, which is what people are shown.
 constexpr uint64_t number_of(Seq seq) { return seq.value & ~kDecreedBit; }
 constexpr size_t index_of(Track track) { return static_cast<size_t>(track); }
 
-// What is decreed does not go far ahead: it is small, and its lanes are few.
+// The window of the decreed track, in operations. It is short, because what is decreed is small and
+// has few lanes.
 inline constexpr int kDecreedWindow = 2;
 constexpr int window_of(Track track, int lockable_window) {
   return track == Track::kDecreed ? kDecreedWindow : lockable_window;
