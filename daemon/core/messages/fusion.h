@@ -1,4 +1,5 @@
-// Which ready tensors go into one operation (tensor fusion; Sergeev and Del Balso 2018, section 4).
+// Decides which ready tensors go into one operation (tensor fusion; Sergeev and Del Balso 2018,
+// section 4).
 #pragma once
 
 #include <cstdint>
@@ -11,25 +12,27 @@ namespace rueda::core {
 
 // Tensors that must be launched together: one tensor, or a whole group.
 struct FusionUnit {
-  // Of one group, one kind, dtype, op, scale and wire dtype.
+  // The tensors of a unit have the same group, kind, dtype, op, scales and wire dtype.
   std::vector<DescriptorPtr> tensors;
 };
 
 struct FusionOptions {
-  int64_t threshold_bytes = int64_t{64} << 20;  // 0: every unit on its own
-  // Units inspected past one that does not fit, so that a long queue costs no quadratic time.
+  int64_t threshold_bytes = int64_t{64} << 20;  // 0: every unit is an operation of its own.
+  // The number of units that are inspected past one that does not fit, so that a long queue costs
+  // no quadratic time.
   size_t look_ahead_units = 256;
 };
 
-// True if the two may share an operation: both all-reduces of like dtype, op, scales, wire dtype,
-// memory and process set.
+// Returns true if the two may share an operation: both must be all-reduces of like dtype, op,
+// scales, wire dtype, memory and process set.
 bool can_fuse(const TensorDescriptor& a, const TensorDescriptor& b);
 
 // Takes the first unit and, in order, every later one that is like it and still fits under the
 // threshold; what does not fit stays where it is. The queue must not be empty.
 std::vector<DescriptorPtr> take_batch(std::deque<FusionUnit>& queue, const FusionOptions& options);
 
-// Names a batch: descriptors in order. Both ends of a frame must mean the same.
+// Returns a hash that names the batch: its descriptors, in order. Both ends of a frame must mean
+// the same batch.
 uint64_t plan_hash(const std::vector<DescriptorPtr>& batch);
 
 }  // namespace rueda::core

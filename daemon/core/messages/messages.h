@@ -1,5 +1,5 @@
-// What the cores of a job's nodes say to each other. Plain structs: service/ turns them into
-// protobuf.
+// The messages that the cores of a job's nodes send to each other. They are plain structs, which
+// service/ turns into protobuf.
 #pragma once
 
 #include <cstdint>
@@ -22,48 +22,52 @@
 
 namespace rueda::core {
 
-// Where a message may go along the tree (tree.h), beside to a node: to all below its sender, each
-// of whom passes it on; and to the sender's parent, whoever that is.
+// Two destinations of a message along the tree (tree.h), beside a single node: all nodes below its
+// sender, each of which passes it on; and the sender's parent, whoever that is.
 inline constexpr NodeIndex kEverybodyBelow{-1};
 inline constexpr NodeIndex kNodeAbove{-2};
 
 // A tensor that every local rank of a node has submitted, or has joined instead (L11).
 struct ReadyTensor {
-  DescriptorPtr descriptor;  // of `rank`
-  Rank rank;                 // the lowest that has submitted it; of a join, the last
-  std::string mismatch;      // not empty: it must fail on every rank, with these words
-  Rank absent{-1};           // has joined, and has not submitted it; -1: all have
+  DescriptorPtr descriptor;  // It is the descriptor that `rank` submitted.
+  Rank rank;                 // The lowest rank that has submitted the tensor; for a join, the last.
+  std::string mismatch;      // If set, the tensor must fail on every rank with this text.
+  Rank absent{-1};           // It has joined without submitting the tensor; -1: there is none.
 };
 
-// "Batch B is operation number s": docs/protocol.md's decree.
+// An operation and its place in the order: "batch B is operation number s", the decree of
+// docs/protocol.md.
 struct OrderedOperation {
   Seq seq;
-  uint32_t generation = 0;  // the lock generation under which it may be launched
-  bool locked = false;      // by a plan: other nodes may not have its tensors yet
-  // Over the batch's descriptors; by a plan, over all batches since the lock. 0 with an error.
+  uint32_t generation = 0;  // The lock generation under which it may be launched.
+  bool locked = false;      // It is ordered by a plan, so other nodes may not have its tensors yet.
+  // A hash over the batch's descriptors; by a plan, over all batches since the lock. It is 0 with
+  // an error.
   uint64_t plan_hash = 0;
-  std::vector<std::string> tensors;  // names, in the order of the batch
-  std::vector<uint32_t> cached;      // in a Decree: the tensors by cache slot, in place of names
-  // L11: the same as descriptors, for nodes that have not seen them because all their ranks have
-  // joined; empty: no rank has. On the node: null where it has submissions, empty where it has all.
+  std::vector<std::string> tensors;  // The names, in the order of the batch.
+  std::vector<uint32_t> cached;      // In a Decree: the tensors by cache slot, in place of names.
+  // L11: the descriptors of the same tensors, for nodes that have not seen them because all their
+  // ranks have joined; empty if no rank has joined. On the node that launches it, an entry is null
+  // where the node has submissions, and the vector is empty where the node has all.
   std::vector<DescriptorPtr> descriptors;
-  Status error;  // not ok: nothing is launched, the tensors fail with it
-  // Nothing is launched, it is done at its place in the order, with this result. In a Decree: of a
-  // join, the last rank that did so.
+  Status error;  // If it is not ok, nothing is launched, and the tensors fail with it.
+  // If set, nothing is launched: the operation is done at its place in the order, with this result.
+  // In the Decree of a join, it is the last rank that has joined.
   std::optional<uint32_t> outcome;
-  bool from_partial = false;  // decided REDO, never decreed: P is of the epoch before
-  DataTuning tuning{};        // on the node: the plan's
+  bool from_partial = false;  // It was decided REDO, never decreed: P is of the epoch before.
+  DataTuning tuning{};        // On the node that launches it: the plan's.
   // Set on the node alone: the operation began on the fast path (plan_fast_path.h), so the
   // agreement was not told of its tensors.
   bool is_fast = false;
-  // The plan's batch, while the operation is on the fast path; `tensors` is empty then. Once the
-  // tensors are in the tables of names, there is none.
+  // The index of the plan's batch, while the operation is on the fast path; `tensors` is empty
+  // then. It is none once the tensors are in the tables of names.
   std::optional<uint32_t> batch;
 };
 
-// To the coordinator: which ranks are attached on the sender and on the nodes below it, as far as
-// it has heard. Sent to the parent, again and again until Start arrives.
+// Tells the coordinator which ranks are attached on the sender and on the nodes below it, as far as
+// it has heard. It is sent to the parent, again and again until Start arrives.
 struct Join {
+  // What the sender has heard from a node below it.
   struct Below {
     NodeIndex node;
     std::string data_address;
@@ -72,126 +76,138 @@ struct Join {
   };
 
   uint64_t layout_hash = 0;
-  std::string data_address;  // "host:port" of the data plane
+  std::string data_address;  // "host:port" of the sender's data plane.
   std::vector<Rank> attached;
-  // What all nodes must have been told alike (AgreementOptions).
+  // The fields that all nodes must have been told alike (AgreementOptions) are these, and those
+  // that say so below.
   Coordination coordination = kDefaultCoordination;
   size_t cache_capacity = 0;
-  int fan_in = 0;  // of the tree
+  int fan_in = 0;  // Of the job's tree; 0 without a tree.
   Reducer reducer = Reducer::kNode;
   InterNode inter_node = InterNode::kRueda;
   std::vector<Below> below;
   AlgorithmChoice algorithm = AlgorithmChoice::kAuto;
-  std::string rack{};     // where the node stands; empty: nobody has said
-  bool is_tuned = false;  // JobOptions; the same on all nodes, too
+  std::string rack{};     // Where the node stands; empty if nobody has said.
+  bool is_tuned = false;  // See JobOptions; it must be the same on all nodes, too.
 };
 
-// Coordinator to members: every rank is there; the epoch begins.
+// Tells the members, from the coordinator, that every rank is there and the epoch begins.
 struct Start {
-  std::vector<std::string> data_addresses;  // by node index
-  std::vector<NodeIndex> ring{};            // the members in their order; empty: ascending
+  std::vector<std::string> data_addresses;  // The index is that of the node.
+  std::vector<NodeIndex> ring{};  // The members as they stand in the ring; empty: ascending.
 };
 
-// Member to coordinator: these tensors are ready here. In a tree to the parent: here and on all
-// nodes below.
+// Tells the coordinator, from a member, that these tensors are ready on the member. In a tree it
+// goes to the parent, and the tensors are ready on the sender and on all nodes below it.
 struct Ready {
   std::vector<ReadyTensor> entries;
-  // Of the sender; lockable tensors of another generation are ignored (L4).
+  // The lock generation of the sender; lockable tensors of another generation are ignored (L4).
   uint32_t generation = 0;
-  // More tensors, by slot of the cache: bit s % 64 of word s / 64. Decoded with the cache as it was
-  // after `cache_version` decreed operations.
+  // More tensors, by slot of the cache: bit s % 64 of word s / 64. They are decoded with the cache
+  // as it was after `cache_version` decreed operations.
   std::vector<uint64_t> cached;
   uint64_t cache_version = 0;
-  // Modes with a cycle: the round that this ends the report of; 0: there is more to come.
+  // In modes with a cycle: the round whose report this message ends; 0 if there is more to come.
   uint64_t round = 0;
-  // In a tree, where reports are not combined any more: ready on this node alone.
+  // In a tree where reports are not combined any more: the only node on which the tensors are
+  // ready.
   std::optional<NodeIndex> of{};
 };
 
+// Tells the members, from the coordinator, which operations come next in the order.
 struct Decree {
   std::vector<OrderedOperation> operations;
-  // Modes with a cycle: the round is over; 0 asks for the reports of the round that now runs.
+  // In modes with a cycle: the round that is over; 0 asks for the reports of the round that now
+  // runs.
   uint64_t round = 0;
-  TicksMs sleep_ms = 0;  // global-sleep: how long everybody sleeps before the next round
+  TicksMs sleep_ms = 0;  // In global-sleep: how long everybody sleeps before the next round.
 };
 
-// --- Locked schedules (rules L3 to L8) --------------------------------------------------------
-// Generations count up by one with every Lock and every Resume: odd ones are locked.
+// --- Locked schedules (rules L3 to L8) Generations count up by one with every Lock and every
+// Resume; while a generation is odd, a plan is in force.
 
-// Where a plan comes from.
+// The origin of a plan.
 enum class PlanSource : uint8_t {
-  kSeen,      // steps repeated
-  kDeclared,  // ahead, by all ranks; nobody has seen it hold, nor the next
-  kRecorded,  // in another run
+  kSeen,      // Steps have repeated.
+  kDeclared,  // All ranks declared it ahead; like kRecorded, it has not been seen to hold.
+  kRecorded,  // It was recorded in another run.
 };
 
-// Coordinator to members: from `first` on, the plan's batches are launched in turn, undecreed.
+// Tells the members, from the coordinator, that from `first` on the plan's batches are launched in
+// turn, without decrees.
 struct Lock {
   uint32_t generation = 0;
   Seq first;
   Plan plan;
-  PlanPlace at = kPlanStart;  // what comes after this batch is first
+  PlanPlace at = kPlanStart;  // Operation `first` is what comes after this batch.
   PlanSource source = PlanSource::kSeen;
 };
-// Member to coordinator: this node cannot follow the plan.
+// Tells the coordinator, from a member, that the member cannot follow the plan.
 struct UnlockRequest {
   uint32_t generation = 0;
   std::string reason;
 };
-// Coordinator to members: launch no more, and say how far you are.
+// Tells the members, from the coordinator, to launch no more, and to answer with Frozen.
 struct Freeze {
   uint32_t generation = 0;
-  std::string reason;  // for people
+  std::string reason;  // It is for people to read.
 };
+// Tells the coordinator, from a member, how far the member is in a plan that it follows no longer.
 struct Frozen {
   uint32_t generation = 0;
-  Seq launched;  // the highest lockable operation that this node has launched, or is bound to
-  // The plan's batches of the last operations up to there, those not complete here at the least;
-  // empty if the plan has no alternatives. Nodes may have chosen different ones.
+  Seq launched;  // The highest lockable operation that it has launched, or is bound to.
+  // The plan's batches of the last operations up to `launched`, at the least of those that are not
+  // complete on the member; empty if the plan has no alternatives. Nodes may have chosen different
+  // batches.
   std::vector<uint32_t> walked;
 };
-// Coordinator to members: operations from `first` on are cancelled, their tensors are ready again.
+// Tells the members, from the coordinator, that operations from `first` on are cancelled, and their
+// tensors are ready again.
 struct Resume {
-  uint32_t generation = 0;  // the new one
+  uint32_t generation = 0;  // The generation that begins.
   Seq first;
-  bool abandons_plan = false;  // a node could not follow a plan that was declared, or recorded
+  bool abandons_plan = false;  // A node could not follow a declared or recorded plan.
 };
 
-// The first member to a coordinator that has no rank in the process set: these have ended here.
+// Tells a coordinator that has no rank in the process set, from the set's first member, which
+// operations have ended there.
 struct Ended {
   std::vector<Seq> operations;
 };
 
-// What an agreement says to its like on other nodes.
+// The messages between the agreements of one process set on different nodes.
 using AgreementMessage =
     std::variant<Ready, Decree, Lock, UnlockRequest, Freeze, Frozen, Resume, Ended>;
 
-// Member to coordinator: a rank said goodbye. The node follows no plan from here on.
+// Tells the coordinator, from a member, that a rank has said goodbye. The node follows no plan from
+// here on.
 struct Leave {
   Rank rank;
-  Frozen frozen;  // generation 0: there was no lock
+  Frozen frozen;  // Its generation is 0 if there was no lock.
 };
-// Coordinator to members: from this place in the order on, no operation can have the rank.
+// Tells the members, from the coordinator, that from this place in the order on no operation can
+// have the rank.
 struct Left {
   Rank rank;
 };
 
-// In a tree: a node that leaves hands its children over to its parent (docs/protocol.md,
-// "Leaving").
+// A step by which a node that leaves the tree hands its children over to its parent
+// (docs/protocol.md, "Leaving").
 struct Handover {
   enum class Step : uint8_t {
-    kMove,      // leaver to child: `node` is your new parent
-    kLastUp,    // child to its new parent, through the leaver: no more from me this way
-    kAttach,    // child to its new parent, straight, again and again
-    kLastDown,  // new parent to child, through the leaver: no more from me this way
-    kAttached,  // new parent to child, straight
-    kGone,      // leaver to its parent: I have no children any more
+    kMove,    // From the leaver to a child: `node` is your new parent.
+    kLastUp,  // From a child to its new parent, through the leaver: no more comes from me this way.
+    kAttach,  // From a child to its new parent, over a link of their own, again and again.
+    // From the new parent to the child, through the leaver: no more comes from me this way.
+    kLastDown,
+    kAttached,  // From the new parent to the child, over their own link.
+    kGone,      // From the leaver to its parent: I have no children any more.
   };
   Step step = Step::kMove;
   NodeIndex node{};
 };
 
-// The epoch is over, for this reason. Either way.
+// Tells any node that the epoch is over, and why. It goes both ways.
 struct Fail {
   Status status;
 };
@@ -200,17 +216,17 @@ struct Message {
   NodeIndex from;
   Epoch epoch;
   // Counts the messages from one node to another within an epoch, from 1. A repeated number is
-  // dropped, a gap ends the epoch. 0: outside the count (Join, Start, Fail, who attaches, and
-  // those of recovery: idempotent). A heartbeat has the number of the last one that was sent before
-  // it.
+  // dropped, a gap ends the epoch. 0 stands outside the count: Join, Start, Fail, the attaching of
+  // a handover, and the messages of recovery, all of which may come twice and do no harm. A
+  // heartbeat has the number of the last counted message before it.
   uint64_t number = 0;
   std::variant<Join, Start, AgreementMessage, Leave, Left, Fail, StallMessage, RecoveryBody,
                Handover>
       body;
-  uint32_t process_set = 0;  // whose order, or whose stalls, it is about
-  // In a tree. For whom it is: a node, or kEverybodyBelow; none: the receiver.
+  uint32_t process_set = 0;  // The process set whose order, or whose stalls, the message is about.
+  // In a tree: the node that the message is for, or kEverybodyBelow; none: it is for the receiver.
   std::optional<NodeIndex> to{};
-  std::optional<NodeIndex> passed_on_by{};  // none: it comes from its author
+  std::optional<NodeIndex> passed_on_by{};  // None: it comes from its author.
 
   NodeIndex sender() const { return passed_on_by.value_or(from); }
 };

@@ -13,8 +13,8 @@
 namespace rueda::core {
 namespace {
 
-// By place, kPlanStart first: the batches that come after it, in the same round. Two flat rows, so
-// that a plan of a hundred thousand batches costs a few allocations.
+// The batches that come after each place of a plan, in the same round; kPlanStart comes first. They
+// are in two flat rows, so that a plan of a hundred thousand batches costs a few allocations.
 class Children {
  public:
   explicit Children(const Plan& plan) : first_(plan.batches.size() + 2), all_(plan.batches.size()) {
@@ -38,7 +38,8 @@ class Children {
 
 using Names = std::unordered_set<std::string_view>;
 
-// The first name that is there already; null: none was, and now all are.
+// Adds the batch's names. Returns the first name that was there already, or null if there was none,
+// and all have been added.
 const std::string* add_names(const PlanBatch& batch, Names& names) {
   for (const DescriptorPtr& tensor : batch.tensors) {
     if (!names.insert(tensor->name).second) return &tensor->name;
@@ -46,7 +47,8 @@ const std::string* add_names(const PlanBatch& batch, Names& names) {
   return nullptr;
 }
 
-// Each batch has tensors that are alike, and comes after an earlier one.
+// Returns an error text unless each batch has tensors that are alike, and comes after an earlier
+// batch.
 std::string find_flaw_of_batches(const Plan& plan) {
   if (plan.batches.empty()) return "an empty plan";
   size_t begin = 0;
@@ -69,12 +71,12 @@ std::string find_flaw_of_batches(const Plan& plan) {
          std::to_string(end) + " end one; the limit is " + std::to_string(kMaxBranchesOfAPlan);
 }
 
-// Along every way through a round a tensor comes once. One walk over the tree, which takes the
-// names of a batch out again on its way back.
+// Returns an error text unless a tensor comes only once along every way through a round. This is
+// one walk over the tree, which takes the names of a batch out again on its way back.
 std::string find_repetition(const Plan& plan, const Children& children) {
   struct Step {
     uint32_t batch;
-    size_t child;  // of the batch, to be visited next
+    size_t child;  // The index of the batch's child that is to be visited next.
   };
   Names names;
   std::vector<Step> path;
@@ -105,7 +107,8 @@ std::string find_repetition(const Plan& plan, const Children& children) {
   return {};
 }
 
-// Two batches that may be next have no tensor in common: presence tells them apart (L9).
+// Returns an error text unless batches that may be next at the same place have no tensor in common,
+// because the presence of a tensor must tell them apart (L9).
 std::string find_ambiguity(const Plan& plan, const Children& children) {
   const auto ambiguous = [](const std::string& name) {
     return "a plan with tensor \"" + name + "\" in two batches that may be next";

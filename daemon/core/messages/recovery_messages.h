@@ -1,5 +1,5 @@
-// What nodes say to each other about leases and about the end of an epoch (docs/protocol.md,
-// "Recovery"). Plain structs, as in messages.h.
+// The messages that nodes send to each other about leases and about the end of an epoch
+// (docs/protocol.md, "Recovery"). They are plain structs, as in messages.h.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@
 
 namespace rueda::core {
 
-// A proposer's try; a later one is greater. Round 0: none.
+// One attempt of a proposer; a later attempt is greater. Round 0 means no attempt.
 struct Ballot {
   uint64_t round = 0;
   NodeIndex node;
@@ -26,19 +26,20 @@ struct Ballot {
   auto operator<=>(const Ballot&) const = default;
 };
 
-// One for each order of operations.
+// One value for each of the two orders of operations.
 template <class T>
 using ByTrack = std::array<T, kTracks>;
 
-// An operation that was decreed as an error: nothing is launched, its tensors fail.
+// An operation that was decreed as an error: nothing is launched, and its tensors fail with the
+// error.
 struct RefusedOperation {
   std::vector<std::string> tensors;
   Status error;
 };
 using RefusedPtr = std::shared_ptr<const RefusedOperation>;
 
-// Which operation a number means on a node: it may be another in each generation of the lock (L7),
-// and after nodes have parted (L9).
+// Says which operation a number means on a node, because the same number may be another operation
+// in each generation of the lock (L7), and after nodes have taken different ways in a plan (L9).
 struct LaunchName {
   uint32_t generation = 0;
   uint64_t plan_hash = 0;
@@ -48,93 +49,96 @@ struct LaunchName {
 
 // What a sealed node holds of one operation.
 struct Holding {
-  std::vector<bool> chunks;  // final ones; empty where the node has not begun to collect them
-  bool partial = false;      // P
+  std::vector<bool> chunks;  // The final chunks that it holds; empty before it collects any.
+  bool partial = false;      // It holds P.
   bool delivered = false;
-  LaunchName name;     // as it was launched
-  RefusedPtr refused;  // not null: that is what it was, and its tensors have failed here
+  LaunchName name;     // The name under which the operation was launched.
+  RefusedPtr refused;  // If not null, it was this error, and its tensors have failed on the node.
 };
 
-// What a sealed node holds of all operations of a track that are not freed there.
+// What a sealed node holds of all operations of a track that it has not freed.
 struct Report {
-  Seq freed;                        // up to here: delivered, stable, gone
-  std::vector<Holding> operations;  // freed + 1, freed + 2, ...: all that it launched
+  Seq freed;                        // Operations up to this one are delivered, stable and gone.
+  std::vector<Holding> operations;  // Operations freed + 1, freed + 2, ...: all that it launched.
 };
 
-// R3: all that a sealed node has to say.
+// Everything that a sealed node has to say (R3).
 struct NodeReport {
   ByTrack<Report> tracks;
-  std::vector<Rank> left;  // ranks of which the node knows that they have said goodbye
-  bool withdraws = false;  // the node votes, and will not be a member of what comes
-  std::string reason;      // why it sealed the epoch, for people; empty: it was asked
+  std::vector<Rank> left;  // Ranks of which the node knows that they have said goodbye.
+  bool withdraws = false;  // The node votes, and will not be a member of the next epoch.
+  std::string reason;      // Why it sealed the epoch, for people; empty if it was asked to.
 };
 
-// kVoid: a broadcast that lost its root before anybody delivered it. Its number is used up, and its
-// tensors return to ready.
+// What is decided about an operation. kVoid is a broadcast that lost its root before anybody
+// delivered it: its number is used up, and its tensors return to ready.
 enum class Verdict : uint8_t { kComplete, kRedo, kVoid };
 
 struct OperationVerdict {
   Verdict verdict = Verdict::kRedo;
-  // kComplete: by chunk, the member from which those that lack it fetch it.
+  // With kComplete: the member from which those that lack a chunk fetch it, by chunk.
   std::vector<NodeIndex> servers;
 };
 
-// What becomes of a track's operations first, first + 1, ... of the epoch before; they are 1, 2,
-// ... of the one that begins.
+// Decides what becomes of a track's operations `first`, first + 1, ... of the epoch before. In the
+// epoch that begins they have the numbers 1, 2, ...
 struct TrackDecision {
   Seq first;
   std::vector<OperationVerdict> operations;
 
-  // Operations of the epoch before from here on were not launched by all members: no member has
-  // completed one, and their tensors return to ready.
+  // The first operation of the epoch before that was not launched by all members. From there on no
+  // member has completed one, and the tensors return to ready.
   Seq returned() const { return Seq{first.value + operations.size()}; }
 };
 
-// An operation that ended as an error on some who go on, and must on all.
+// An operation that ended as an error on some who go on, and must do so on all.
 struct RefusedAt {
-  Seq seq;  // in the epoch before
+  Seq seq;  // The number is of the epoch before.
   uint32_t generation = 0;
   RefusedPtr operation;
 };
 
-// R4: how an epoch ended. There is one for each epoch, and all members that go on have the same.
+// How an epoch ended (R4). There is one decision for each epoch, and all members that go on have
+// the same.
 struct Decision {
-  Epoch epoch;                      // that begins
-  std::vector<NodeIndex> members;   // of it, ascending
-  std::vector<NodeIndex> lost;      // members of the epoch before that are left out, ascending
-  std::vector<NodeIndex> withdrew;  // of the lost: who have sealed and voted
-  bool ends_job = false;            // policy `fail`, nobody is left, or `irrecoverable`
-  // Not 0: this operation can be neither completed nor repeated. Somebody has broken R1.
+  Epoch epoch;                      // The epoch that begins.
+  std::vector<NodeIndex> members;   // The members of the epoch that begins, ascending.
+  std::vector<NodeIndex> lost;      // Members of the epoch before that are left out, ascending.
+  std::vector<NodeIndex> withdrew;  // Those of `lost` that have sealed and voted.
+  bool ends_job = false;            // By policy `fail`, or nobody is left, or `irrecoverable`.
+  // If not 0, the operation that can be neither completed nor repeated, because somebody has broken
+  // R1.
   Seq irrecoverable;
   ByTrack<TrackDecision> tracks;
-  std::vector<RefusedAt> refused;  // from `returned` on
-  std::vector<Rank> left;          // ranks that have said goodbye, ascending
-  std::string reason;              // why the epoch had to end, for people
+  std::vector<RefusedAt> refused;  // Those with a seq of their track's returned() or higher.
+  std::vector<Rank> left;          // Ranks that have said goodbye, ascending.
+  std::string reason;              // Why the epoch had to end, for people.
 };
 
 using DecisionPtr = std::shared_ptr<const Decision>;
 
-// To every other voter, in an epoch that is not sealed.
+// Goes to every other voter, while the sender's epoch is not sealed.
 struct Heartbeat {
-  TicksMs sent = 0;             // on the sender's clock
-  std::optional<TicksMs> echo;  // `sent` of the receiver's last heartbeat: it renews the lease
-  ByTrack<Seq> complete;        // all operations up to here are complete at the sender (R2)
+  TicksMs sent = 0;             // The time on the sender's clock.
+  std::optional<TicksMs> echo;  // The receiver's own `sent`, which renews its lease.
+  ByTrack<Seq> complete;        // All operations up to here are complete at the sender (R2).
 };
 
-// R2's trailing acknowledgement: much is unstable, and nothing is under way that could carry it.
+// R2's trailing acknowledgement. It is sent when much is unstable, and nothing is under way that
+// could carry it.
 struct Acknowledge {
   ByTrack<Seq> complete;
 };
 
-// Paxos for one value (Lamport 2001, "Paxos Made Simple", section 2.2); the first two are its
-// phase 1, the report riding in the promise, the next two its phase 2.
+// Paxos for one value (Lamport 2001, "Paxos Made Simple", section 2.2). Prepare and Promise are its
+// phase 1, and the report rides in the promise; Accept and Accepted are its phase 2.
 struct Prepare {
   Ballot ballot;
 };
 struct Promise {
   Ballot ballot;
-  Ballot accepted_in;    // round 0: nothing accepted
-  DecisionPtr accepted;  // null with it
+  Ballot accepted_in;    // Round 0: nothing was accepted.
+  DecisionPtr accepted;  // Null if nothing was accepted.
   NodeReport report;
 };
 struct Accept {
@@ -144,21 +148,22 @@ struct Accept {
 struct Accepted {
   Ballot ballot;
 };
-// The ballot came too late. Tells the proposer above what to go.
+// Answers a ballot that came too late. It tells the proposer which ballot to go above.
 struct Refuse {
   Ballot promised;
 };
 struct Learn {
   DecisionPtr decision;
 };
-// "I have a message of an epoch that I do not know: how did mine end?" Answered by Learn.
+// Asks how an epoch ended: "I have a message of an epoch that I do not know: how did mine end?" The
+// answer is Learn.
 struct Ask {};
 
 using RecoveryBody =
     std::variant<Heartbeat, Acknowledge, Prepare, Promise, Accept, Accepted, Refuse, Learn, Ask>;
 struct RecoveryMessage {
   NodeIndex from;
-  Epoch epoch;  // the sender's
+  Epoch epoch;  // The sender's epoch.
   RecoveryBody body;
 };
 

@@ -1,4 +1,5 @@
-// What the stall inspectors of a job's nodes say to each other (stall.h). All are bounded.
+// The messages that the stall inspectors of a job's nodes send to each other (stall.h). All of them
+// have a bounded size.
 #pragma once
 
 #include <cstdint>
@@ -11,43 +12,47 @@
 
 namespace rueda::core {
 
-// Stalled tensors that a job looks after at a time; the oldest. More wait for the same ranks.
+// The number of stalled tensors that a job looks after at a time. These are the oldest; any others
+// wait for the same ranks.
 inline constexpr size_t kMaxStalls = 64;
-// Ranks that a stall names on each side; more are counted.
+// The number of ranks that a stall names on each side; further ranks are only counted.
 inline constexpr size_t kMaxStallRanks = 64;
-// Near misses of one rank, and of all ranks of a stall together; the nearest.
+// The number of near misses of one rank, and of all ranks of a stall together. These are the
+// nearest.
 inline constexpr size_t kMaxNearMissesOfRank = 3;
 inline constexpr size_t kMaxNearMisses = 16;
 
-// Member to coordinator: what waits too long here, and nothing else does. Sent when that changes.
+// Tells the coordinator, from a member, everything that has been in flight for too long on the
+// member. It is sent when that changes.
 struct StallReport {
   struct Tensor {
     std::string name;
-    TicksMs age_ms = 0;  // since the node's first submission of it
+    TicksMs age_ms = 0;  // Counted from the node's first submission of the tensor.
 
     bool operator==(const Tensor&) const = default;
   };
   std::vector<Tensor> tensors;
 };
 
-// Coordinator to members: which of your ranks have submitted these?
+// Asks the members, from the coordinator, which of their ranks have submitted these tensors.
 struct StallQuery {
   uint64_t round = 0;
   bool wants_near_misses = false;
   std::vector<std::string> names;
 };
 
-// A rank that has not submitted the tensor has a similar name in flight in the same process set, or
-// the same name in another one.
+// A similar name that is in flight on a rank which has not submitted the tensor: a name almost like
+// the tensor's in the same process set, or the very name in another set.
 struct NearMiss {
   Rank rank;
   std::string name;
-  uint32_t process_set = 0;  // where `name` is in flight
+  uint32_t process_set = 0;  // The set in which `name` is in flight.
 
   auto operator<=>(const NearMiss&) const = default;
 };
 
-// What a rank did last, in its epoch, in whichever process set. Empty names: nothing yet.
+// What a rank did last in its epoch, in whichever process set. A name is empty if there is nothing
+// yet.
 struct RankActivity {
   Rank rank;
   bool has_left = false;
@@ -61,37 +66,38 @@ struct RankActivity {
   bool operator==(const RankActivity&) const = default;
 };
 
+// Tells the coordinator, from a member, what it asked for with a StallQuery.
 struct StallAnswer {
   struct Tensor {
-    std::vector<Rank> submitted;  // of the node's ranks; the others have not
+    std::vector<Rank> submitted;  // Those of the node's ranks that have; the others have not.
     std::vector<NearMiss> near_misses;
 
     bool operator==(const Tensor&) const = default;
   };
   uint64_t round = 0;
-  std::vector<Tensor> tensors;      // in the order of the query
-  std::vector<RankActivity> ranks;  // all of the node
+  std::vector<Tensor> tensors;      // They are in the order of the query.
+  std::vector<RankActivity> ranks;  // All ranks of the node.
 };
 
 // One tensor that some ranks wait for and others have not submitted.
 struct Stall {
   std::string tensor;
   TicksMs age_ms = 0;
-  bool is_news = false;  // to be logged: the first time, and then whenever the age has doubled
-  std::vector<Rank> submitted;  // ascending; the first kMaxStallRanks
+  bool is_news = false;         // To be logged: at first, and whenever the age has doubled.
+  std::vector<Rank> submitted;  // Ascending; at most kMaxStallRanks.
   std::vector<Rank> missing;
-  int more_submitted = 0;  // not named
+  int more_submitted = 0;  // Ranks that are not named.
   int more_missing = 0;
   std::vector<NearMiss> near_misses;
 
   bool operator==(const Stall&) const = default;
 };
 
-// Coordinator to members: all that is stalled now, the oldest first. What is no longer here goes
-// on.
+// Tells the members, from the coordinator, all that is stalled now, the oldest first. A tensor that
+// was in the last notice and is not in this one is no longer stalled.
 struct StallNotice {
   std::vector<Stall> stalls;
-  std::vector<RankActivity> ranks;  // of those that are missing somewhere; ascending
+  std::vector<RankActivity> ranks;  // Those that are missing somewhere, ascending.
 };
 
 using StallMessage = std::variant<StallReport, StallQuery, StallAnswer, StallNotice>;

@@ -8,7 +8,8 @@
 namespace rueda::core {
 namespace {
 
-// Names are remembered up to this many; those of a program that never repeats one are not.
+// Up to this many names are remembered. Beyond that, names of a program that never repeats one are
+// forgotten.
 constexpr size_t kMaxRemembered = 1 << 16;
 
 }  // namespace
@@ -62,7 +63,7 @@ Status SubmissionTable::add(LocalSubmission submission) {
   return Status::ok();
 }
 
-// A rank may have submitted the tensor and joined since.
+// A rank may have submitted the tensor and joined since, so both are looked at for each rank.
 bool SubmissionTable::is_complete(const PendingTensor& tensor) const {
   const auto submitted = static_cast<size_t>(tensor.submitted);
   if (submitted == ranks_.size()) return true;
