@@ -103,8 +103,8 @@ struct Ready {
   std::vector<ReadyTensor> entries;
   // The lock generation of the sender; lockable tensors of another generation are ignored (L4).
   uint32_t generation = 0;
-  // More tensors, by slot of the cache: bit s % 64 of word s / 64. They are decoded with the cache
-  // as it was after `cache_version` decreed operations.
+  // The other tensors, by slot of the cache: bit s % 64 of word s / 64. They are decoded with the
+  // cache as it was after `cache_version` decreed operations.
   std::vector<uint64_t> cached;
   uint64_t cache_version = 0;
   // In modes with a cycle: the round whose report this message ends; 0 if there is more to come.

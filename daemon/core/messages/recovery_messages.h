@@ -76,7 +76,8 @@ enum class Verdict : uint8_t { kComplete, kRedo, kVoid };
 
 struct OperationVerdict {
   Verdict verdict = Verdict::kRedo;
-  // With kComplete: the member from which those that lack a chunk fetch it, by chunk.
+  // The member from which those that lack a chunk fetch it, by chunk. It is set with kComplete
+  // alone.
   std::vector<NodeIndex> servers;
 };
 
@@ -98,8 +99,8 @@ struct RefusedAt {
   RefusedPtr operation;
 };
 
-// How an epoch ended (R4). There is one decision for each epoch, and all members that go on have
-// the same.
+// The end of an epoch, as it was decided (R4). There is one decision for each epoch, and all
+// members that go on have the same.
 struct Decision {
   Epoch epoch;                      // The epoch that begins.
   std::vector<NodeIndex> members;   // The members of the epoch that begins, ascending.

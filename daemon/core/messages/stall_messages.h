@@ -51,8 +51,8 @@ struct NearMiss {
   auto operator<=>(const NearMiss&) const = default;
 };
 
-// What a rank did last in its epoch, in whichever process set. A name is empty if there is nothing
-// yet.
+// The last things that a rank did in its epoch, in whichever process set. A name is empty if there
+// is nothing yet.
 struct RankActivity {
   Rank rank;
   bool has_left = false;

@@ -12,7 +12,8 @@ namespace rueda::core {
 // A value of cutover_log2 with which small all-reduces go round the ring, too.
 inline constexpr int32_t kRingAlways = -64;
 
-// How the operations of a plan go between nodes. It is the same on all nodes, as the plan is.
+// The way in which the operations of a plan go between nodes. It is the same on all nodes, as the
+// plan is.
 struct DataTuning {
   uint32_t chunk_bytes = 0;  // The unit that travels round the ring; 0: as configured.
   uint32_t streams = 0;      // How many of a channel's streams are used; 0: all.

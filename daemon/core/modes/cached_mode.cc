@@ -39,7 +39,7 @@ class CachedMode final : public Agreement {
   void on_node_gone(NodeIndex node) override { gone_.insert(node); }
   void on_operation_ended(Seq seq) override {
     negotiation_.on_operation_ended(seq);
-    // What had to wait for room may be decreed in the next round.
+    // Tensors that had to wait for room may be decreed in the next round.
     wanted_ =
         wanted_ || (negotiation_.is_coordinator() && negotiation_.coordinator()->has_waiting());
   }
@@ -68,7 +68,7 @@ class CachedMode final : public Agreement {
     if (Status status = negotiation_.on_decree(from, decree, ordered_); !status.is_ok())
       return status;
     if (decree.round == 0) {
-      wanted_ = true;  // somebody has something: our report is wanted, too
+      wanted_ = true;  // Some node has something to report, so this node's report is wanted, too.
     } else if (decree.round == round_) {
       begin_round(decree.sleep_ms);
     }
@@ -80,12 +80,13 @@ class CachedMode final : public Agreement {
     reported_ = false;
     reports_.clear();
     next_round_at_ = now_ + std::max<TicksMs>(sleep_ms, 0);
-    // What became ready after this node's report goes with the next one.
+    // Tensors that became ready after this node's report go with the next one.
     wanted_ = negotiation_.is_coordinator() ? negotiation_.coordinator()->has_waiting()
                                             : negotiation_.has_unsent();
   }
 
-  // This node's word in the round; a coordinator asks for the others'.
+  // Reports what is ready on this node in this round. The coordinator asks the others for their
+  // reports.
   void report(AgreementOutput& output) {
     reported_ = true;
     if (negotiation_.is_coordinator()) {
@@ -95,7 +96,7 @@ class CachedMode final : public Agreement {
     }
     std::vector<Ready> messages = negotiation_.take_ready(0);
     if (messages.empty()) messages.emplace_back();
-    messages.back().round = round_;  // the last one ends the report
+    messages.back().round = round_;  // The last message ends the report.
     for (Ready& message : messages) {
       output.sends.emplace_back(layout_.coordinator(), std::move(message));
     }
@@ -112,7 +113,8 @@ class CachedMode final : public Agreement {
     begin_round(decree.sleep_ms);
   }
 
-  // Global sleep: twice as long when most rounds brought nothing, half when most did.
+  // Returns how long everybody sleeps before the next round. In `global-sleep` the sleep becomes
+  // twice as long if most rounds brought nothing, and half as long if most did.
   TicksMs agree_on_sleep(bool useful) {
     if (options_.mode != Coordination::kGlobalSleep) return options_.cycle_ms;
     useful_ += useful ? 1 : 0;
@@ -130,10 +132,10 @@ class CachedMode final : public Agreement {
   std::vector<OrderedOperation> ordered_;
 
   uint64_t round_ = 1;
-  bool wanted_ = false;    // there is reason for this round to take place
-  bool reported_ = false;  // in this round
+  bool wanted_ = false;    // There is a reason for this round to take place.
+  bool reported_ = false;  // This node has reported in this round.
   TicksMs next_round_at_ = 0;
-  // Coordinator.
+  // These are the coordinator's.
   std::set<NodeIndex> reports_;
   std::set<NodeIndex> gone_;
   TicksMs sleep_ms_;

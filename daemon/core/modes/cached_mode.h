@@ -1,8 +1,8 @@
-// The modes with a cycle, as Horovod's background thread has one: `cached` (bit vectors of the
-// response cache, one round at a time, everybody in every round) and `global-sleep` (the same, and
-// the length of the sleep between rounds is agreed by all; Pumma et al., GS). Here to be measured
-// against: a round is as slow as its slowest node. While nothing is ready anywhere there are no
-// rounds.
+// The modes with a cycle, as Horovod's background thread has one. In `cached`, bit vectors of the
+// response cache are reported in rounds, and everybody takes part in every round. `global-sleep` is
+// the same, but all agree on the length of the sleep between rounds (Pumma et al., GS). Both are
+// there to be measured against: a round is as slow as its slowest node. While nothing is ready
+// anywhere there are no rounds.
 #pragma once
 
 #include <memory>

@@ -29,7 +29,7 @@ bool Combiner::add(const std::vector<NodeIndex>& from, ReadyTensor tensor) {
     pass_on(entry);
     return true;
   }
-  if (joins) {  // what waited for it goes before it
+  if (joins) {  // Tensors that waited for the join go up before it.
     std::erase_if(entries_,
                   [&](const auto& of) { return &of.second != &entry && goes_up(of.second); });
   }
@@ -37,7 +37,7 @@ bool Combiner::add(const std::vector<NodeIndex>& from, ReadyTensor tensor) {
   return true;
 }
 
-// Who has joined has reported all that it ever will, until the join has ended.
+// A node that has joined has reported all that it ever will, until the join has ended.
 size_t Combiner::missing(const Entry& entry) const {
   const auto absent = std::count_if(joined_.begin(), joined_.end(), [&](const auto& joined) {
     return !entry.reported.contains(joined.first) || RUEDA_MUTANT(kJoinedNodeCountedTwice);

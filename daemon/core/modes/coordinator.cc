@@ -45,7 +45,8 @@ Status Coordinator::on_report(const std::vector<NodeIndex>& from, const ReadyTen
     note_error(entry, Code::kMismatch,
                describe_mismatch(*entry.descriptor, entry.rank, *tensor.descriptor, tensor.rank));
   }
-  // One rank's groups are whole; a mixture of several ranks' groups might wait for ever.
+  // The descriptor that is kept is the lowest rank's, because one rank's groups are whole, while a
+  // mixture of several ranks' groups might wait for ever.
   if (tensor.rank < entry.rank) {
     entry.descriptor = tensor.descriptor;
     entry.rank = tensor.rank;
@@ -58,7 +59,8 @@ Status Coordinator::on_report(const std::vector<NodeIndex>& from, const ReadyTen
   return Status::ok();
 }
 
-// L11: whatever its ranks had submitted before has been reported.
+// Whatever the node's ranks had submitted before their join has been reported (L11), so tensors
+// that lack the node alone are complete now.
 void Coordinator::on_node_joined(NodeIndex node, Rank last) {
   joined_.insert(node);
   last_joined_ = last;
@@ -100,7 +102,7 @@ void Coordinator::on_rank_left(Rank rank) {
     it = table_.erase(it);
     finish(std::move(done));
   }
-  // Of groups that wait, nodes refuse the rest.
+  // Groups that wait are not waited for any more, because the nodes refuse their other tensors.
   for (auto& [name, group] : std::exchange(groups_, {})) {
     enqueue(std::move(group.tensors), group.error);
   }
@@ -126,7 +128,8 @@ void Coordinator::check_root(Entry& entry) const {
              what + ", and " + whose + " has ranks " + describe_ranks(layout_.ranks()));
 }
 
-// Zeros change no sum; everything else needs what the rank does not give.
+// A rank that has joined contributes zeros. They change no sum, but everything else needs what the
+// rank does not give, and becomes an error.
 void Coordinator::check_absent(Entry& entry) const {
   const TensorDescriptor& descriptor = *entry.descriptor;
   if (descriptor.kind == CollectiveKind::kJoin) return;
@@ -153,7 +156,7 @@ void Coordinator::check_absent(Entry& entry) const {
                  "before any rank joins, or after all have");
 }
 
-// All ranks have joined: the rest of these will not come.
+// All ranks have joined, so the other tensors of groups that wait will not come.
 void Coordinator::fail_groups() {
   for (auto& [name, group] : std::exchange(groups_, {})) {
     const size_t size = group.tensors.front()->group_size;
@@ -200,8 +203,8 @@ void Coordinator::enqueue(std::vector<DescriptorPtr> tensors, const Status& erro
     of(track_of(*tensors.front())).errors.push_back(std::move(operation));
     return;
   }
-  // A group of several dtypes becomes ready as one and is carried out as one operation a dtype. One
-  // of several tracks is no session's, but a peer may speak of it.
+  // A group of several dtypes becomes ready as one and is carried out as one operation a dtype. No
+  // session makes a group of several tracks, but a peer may speak of one.
   while (!tensors.empty()) {
     FusionUnit unit;
     const DescriptorPtr first = tensors.front();
@@ -225,8 +228,8 @@ void Coordinator::call(std::vector<DecreedOperation>& called) {
     order.open.insert(next.operation.seq);
     called.push_back(std::move(next));
   };
-  // Before a join, which is the last in its queue: ranks that have come back from it may use the
-  // names again.
+  // Errors go before a join, which is the last in its queue: ranks that have come back from the
+  // join may use the names again.
   for (Order& order : orders_) {
     for (OrderedOperation& operation : order.errors) number(order, {std::move(operation), {}});
     order.errors.clear();

@@ -1,5 +1,5 @@
-// The coordinator's part of every mode: counts which nodes have reported a tensor, and calls the
-// order of those that all have.
+// The coordinator's part of every mode. It counts which nodes have reported a tensor, and calls the
+// order of those that all have reported.
 #pragma once
 
 #include <array>
@@ -15,12 +15,12 @@
 
 namespace rueda::core {
 
-// An operation with the descriptors of its batch; empty with an error.
+// An operation with the descriptors of its batch, which are missing if the operation is an error.
 struct DecreedOperation {
   OrderedOperation operation;
   std::vector<DescriptorPtr> batch;
-  bool is_within_group = false;  // of a group some tensors have been decreed now, and others not
-  bool while_joined = false;     // some rank has joined (L11)
+  bool is_within_group = false;  // After it, a group has been decreed in part.
+  bool while_joined = false;     // Some rank has joined (L11).
 };
 
 class Coordinator {
@@ -30,54 +30,55 @@ class Coordinator {
     for (size_t track = 0; track < kTracks; ++track) orders_[track].last = options.taken[track];
   }
 
-  // These nodes have reported the tensor, alike. The error: one of them broke the protocol.
+  // Takes in that these nodes have reported the tensor, alike. An error says that one of them broke
+  // the protocol.
   Status on_report(const std::vector<NodeIndex>& from, const ReadyTensor& tensor);
   void on_rank_left(Rank rank);
   void on_operation_ended(Seq seq);
-  // Appends the operations that are to be decreed now.
+  // Appends the operations that have to be decreed now.
   void call(std::vector<DecreedOperation>& called);
 
-  // L4: a plan takes over the lockable track; what was reported for it is forgotten.
+  // Forgets what was reported for the lockable track, which a plan takes over (L4).
   void suspend_lockable();
-  // L7: decrees go on at this number. The rest of these groups comes without the others, which the
-  // plan has launched already.
+  // Decrees of the lockable track go on at this number (L7). The other tensors of the groups in
+  // `begun` come without those that the plan has launched already.
   void resume_lockable(Seq first, BegunGroups begun);
-  // Of a group some tensors have been decreed, or launched by a plan, and others not: they are
-  // unlike, or the plan was given up between them.
+  // Returns whether some tensors of a group have been decreed, or launched by a plan, and others
+  // have not, because they are unlike, or because the plan was given up between them.
   bool is_within_group() const;
   Seq last(Track track) const { return of(track).last; }
-  // call() had, or would have, more to decree.
+  // Returns whether call() had, or would have, more to decree.
   bool has_waiting() const;
-  // Nodes have reported one tensor differently, and not all have reported it.
+  // Returns whether nodes have reported one tensor differently, and not all have reported it.
   bool has_unfinished_mismatch() const;
-  // L11: some rank has joined, and the join has not been decreed.
+  // Returns whether some rank has joined, and the join has not been decreed (L11).
   bool has_anybody_joined() const { return is_anybody_absent_ || !joined_.empty(); }
 
  private:
   struct Entry {
-    DescriptorPtr descriptor;  // of the lowest rank that has reported
+    DescriptorPtr descriptor;  // As the lowest rank that has reported it submitted it.
     Rank rank;
-    std::vector<bool> reported;  // by node
+    std::vector<bool> reported;  // The index is that of the node.
     int reports = 0;
-    Rank absent{-1};  // has joined, and has not submitted it; -1: not known
+    Rank absent{-1};  // It has joined without submitting the tensor; -1: none is known.
     Code error_code = Code::kOk;
     std::string error;
   };
-  // Complete members of a group that waits for the rest.
+  // The complete tensors of a group that waits for the others.
   struct Group {
     std::vector<DescriptorPtr> tensors;
     Status error;
   };
-  // Of a group that is in the queue.
+  // A group of which some tensors are in the queue.
   struct Parts {
-    size_t waiting = 0;      // tensors
-    bool has_begun = false;  // others have been decreed, or launched by a plan
+    size_t waiting = 0;      // How many tensors are in the queue.
+    bool has_begun = false;  // Others have been decreed, or launched by a plan.
   };
   struct Order {
     Seq last;
     std::deque<FusionUnit> queue;
     std::vector<OrderedOperation> errors;
-    std::set<Seq> open;  // decreed and not complete here
+    std::set<Seq> open;  // Operations that are decreed and not complete here.
   };
 
   Order& of(Track track) { return orders_[index_of(track)]; }
@@ -96,16 +97,16 @@ class Coordinator {
 
   const Layout& layout_;
   const AgreementOptions options_;
-  std::map<std::string, Entry> table_;  // ordered: what happens must not depend on hashing
+  std::map<std::string, Entry> table_;  // Ordered, because what happens must not depend on hashing.
   std::map<std::string, Group> groups_;
-  std::map<std::pair<Track, std::string>, Parts> parts_;  // by group
-  BegunGroups begun_;                                     // by a plan, or in the epoch before
+  std::map<std::pair<Track, std::string>, Parts> parts_;  // By track and group.
+  BegunGroups begun_;                                     // By a plan, or in the epoch before.
   std::array<Order, kTracks> orders_;
   std::set<Rank> left_;
-  // L11, until the join is decreed.
-  std::set<NodeIndex> joined_;  // all their ranks have
+  // These three are about joins (L11), until the join is decreed.
+  std::set<NodeIndex> joined_;  // Nodes whose ranks have all joined.
   Rank last_joined_;
-  bool is_anybody_absent_ = false;  // in a tensor that was reported
+  bool is_anybody_absent_ = false;  // A tensor that was reported lacks a rank.
 };
 
 }  // namespace rueda::core

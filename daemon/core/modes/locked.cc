@@ -10,7 +10,8 @@
 namespace rueda::core {
 namespace {
 
-// After a lock that did not hold the next one waits for twice as many steps, but no more than this.
+// After a lock that did not hold, the next one waits for twice as many steps, but for no more than
+// this.
 constexpr int kMaxSteps = 1024;
 
 const char* describe(PlanSource source) {
@@ -45,7 +46,8 @@ void Locked::hand_to_plan(const ReadyTensor& tensor) {
   if (const std::string reason = follower_->on_ready(tensor); !reason.empty()) deviate(reason);
 }
 
-// What is a collective of the plan for the others is none for this node.
+// For this node the tensor is always decreed, so it is no collective of the plan, as it is for the
+// others.
 void Locked::hold_against_plan(const std::string& name) {
   if (follower_->has(name)) {
     deviate("tensor \"" + name + "\" is a broadcast, or for NCCL, and not in the plan");
@@ -73,9 +75,10 @@ void Locked::on_operation_ended(Seq seq) {
   if (follower_) follower_->forget_before(last_ended_);
 }
 
-// L9: nobody can complete it, nor what comes after it, until the lock is undone.
+// Nobody can complete the operation, nor what comes after it, until the lock is undone (L9).
 Status Locked::on_diverged(Seq seq, uint32_t generation, NodeIndex peer) {
-  if (!is_locked() || generation != generation_) return Status::ok();  // it is undone already
+  // The lock is undone already.
+  if (!is_locked() || generation != generation_) return Status::ok();
   if (!follower_->has_alternatives()) {
     return Status(Code::kMismatch,
                   describe_node(peer) + " means another batch by operation " +
@@ -90,7 +93,8 @@ Status Locked::on_diverged(Seq seq, uint32_t generation, NodeIndex peer) {
 void Locked::end_turn(AgreementOutput& output) {
   if (is_locked() && !frozen_) {
     take_ready_batches();
-    // What was ordered in this turn is marked so before the next look.
+    // The submissions that this turn has ordered are marked so only before the next turn, so the
+    // look for a deviation waits until then.
     if (said_.ordered.empty()) look_for_deviation();
     ask_to_unlock();
   }
@@ -106,7 +110,7 @@ void Locked::end_turn(AgreementOutput& output) {
 
 void Locked::take_ready_batches() {
   while (std::optional<OrderedOperation> next = follower_->take_next()) {
-    held_up_since_.reset();  // patience is with one place in the plan
+    held_up_since_.reset();  // The patience counts for one place in the plan.
     next->generation = generation_;
     note_launch();
     pool_.bind(next->seq, next->tensors);
@@ -126,7 +130,7 @@ OrderedOperation Locked::take_next_in_plan(uint32_t batch) {
   return next;
 }
 
-// L6: a deviation is found where it happens, before anybody can hang for it.
+// A deviation is found on the node where it happens, before anybody can hang for it (L6).
 void Locked::look_for_deviation() {
   if (!deviation_.empty()) return;
   if (const std::string reason = follower_->find_deviation(submissions_); !reason.empty()) {
@@ -179,7 +183,7 @@ void Locked::follow(Lock lock) {
                      std::to_string(plan.batches.size()) + " batches";
   if (ends > 1) note += ", with " + std::to_string(ends) + " alternatives";
   said_.notes.push_back(std::move(note));
-  // What has been reported and not decreed goes with the plan now (L4).
+  // Tensors that have been reported and not decreed are the plan's now (L4).
   negotiation_.suspend_lockable();
   for (const ReadyTensor* tensor : pool_.by_name()) hand_to_plan(*tensor);
   for (const std::string& name : pool_.decreed()) hold_against_plan(name);
@@ -290,14 +294,16 @@ void Locked::call() {
   for (const OrderedOperation& operation : called) {
     pool_.forget(operation);
     if (!operation.error.is_ok() || operation.tensors.front() != kPlanName) continue;
-    // Another collective may have that name, and where we have no rank it is one.
+    // Another kind of collective may have that name, and where this node has no rank, the tensor is
+    // no declaration that it could follow.
     const PendingTensor* tensor = submissions_.find(kPlanName);
     const DescriptorPtr descriptor = tensor ? tensor->first().descriptor : nullptr;
     if (descriptor && descriptor->kind == CollectiveKind::kDeclarePlan) declared_ = descriptor;
   }
   std::move(called.begin(), called.end(), std::back_inserter(said_.ordered));
   if (!declared_) return say(decree);
-  // Who hears that the plan is declared follows it already: so the first step sends nothing.
+  // A member must follow the plan before it hears that the declaration is done, so that the first
+  // step sends nothing. So the lockable operations go before the lock, and the others after it.
   Decree lockable;
   const auto rest = std::stable_partition(
       decree.operations.begin(), decree.operations.end(),
@@ -310,7 +316,7 @@ void Locked::call() {
 }
 
 bool Locked::may_lock() {
-  // A mismatch is found among reports, and a lock would forget them. Nor does a lock begin within a
+  // A lock would forget the reports among which a mismatch is found. Nor may it begin within a
   // group.
   return !is_locked() && !anybody_left_ && !negotiation_.coordinator()->has_anybody_joined() &&
          !negotiation_.coordinator()->has_unfinished_mismatch() &&
@@ -326,8 +332,7 @@ void Locked::lock_if_declared() {
   lock(std::move(plan), kPlanStart, PlanSource::kDeclared);
 }
 
-// A plan of a file comes before one that is declared, and both before what the program is seen to
-// do.
+// A recorded plan goes before a declared one, and both go before what the program is seen to do.
 void Locked::lock_the_next_plan() {
   if (replayed_ && may_lock()) {
     const std::shared_ptr<const Plan> plan = std::exchange(replayed_, nullptr);
@@ -335,7 +340,8 @@ void Locked::lock_the_next_plan() {
     lock(*plan, kPlanStart, PlanSource::kRecorded);
   }
   lock_if_declared();
-  // Where a step ends. If what is decreed is not the plan's any more, the next one is learned.
+  // A plan is made once more only where a step ends. If what is decreed is not the plan's any more,
+  // the next plan is learned.
   std::optional<StepDetector::Proposal> proposal;
   if (is_to_be_remade_ && may_lock()) proposal = negotiation_.step_detector()->remake_plan();
   if (!proposal && negotiation_.step_detector()->has_repeated(steps_to_lock_) && may_lock()) {
@@ -382,7 +388,7 @@ Status Locked::on_unlock_request(NodeIndex from, const UnlockRequest& request) {
 
 Status Locked::on_frozen(NodeIndex from, const Frozen& frozen) {
   if (!negotiation_.is_coordinator()) return unexpected_message(layout_, from, mode());
-  // A node that withdrew may answer again when it is asked.
+  // A node that withdrew may answer again when it is asked, and its second answer may come late.
   if (!is_locked() || frozen.generation != generation_) return Status::ok();
   if (Status status = check_frozen(from, frozen); !status.is_ok()) return status;
   frozen_nodes_.add(from, frozen);
@@ -392,7 +398,7 @@ Status Locked::on_frozen(NodeIndex from, const Frozen& frozen) {
 }
 
 Status Locked::check_frozen(NodeIndex from, const Frozen& frozen) const {
-  // What is complete here was launched by all.
+  // An operation that is complete here was launched by all, so no node can be behind it.
   const bool is_possible = track_of(frozen.launched) == Track::kLockable &&
                            frozen.launched.value + 1 >= lock_first_.value &&
                            frozen.launched >= last_ended_;
@@ -407,7 +413,7 @@ Status Locked::check_frozen(NodeIndex from, const Frozen& frozen) const {
                     std::to_string(number_of(frozen.launched)) + ", which cannot be");
 }
 
-// It answers no more. If its goodbye did not say how far it was, it had not seen the plan.
+// The node answers no more. If its goodbye did not say how far it was, it had not seen the plan.
 void Locked::on_node_gone(NodeIndex node) {
   if (!negotiation_.is_coordinator() || !is_locked()) return;
   frozen_nodes_.add(node, Frozen{generation_, Seq{lock_first_.value - 1}, {}});
@@ -423,7 +429,7 @@ void Locked::resume_if_all_frozen() {
   if (!freezing_ || frozen_nodes_.count() != layout_.members().size()) return;
   const Resume all{generation_ + 1, frozen_nodes_.first_not_common(lock_first_),
                    source_ != PlanSource::kSeen && because_ == Because::kDeviation};
-  // A lock that is undone at once costs more than it saves.
+  // A lock that is undone at once costs more than it saves, so the next one waits for more steps.
   if (because_ == Because::kTuning) {
     is_to_be_remade_ = true;
   } else if (follower_->rounds() >= kRoundsOfALockThatHeld || source_ != PlanSource::kSeen) {
@@ -437,7 +443,8 @@ void Locked::resume_if_all_frozen() {
   resume(all);
 }
 
-// The steps of the plan that were not undone are part of the schedule.
+// The steps of the plan that were not undone are part of the schedule, and the step detector is
+// told of them.
 void Locked::tell_schedule(Seq first) {
   if (!negotiation_.is_coordinator()) return;
   const Plan& plan = follower_->plan();

@@ -1,5 +1,6 @@
-// The `locked` mode, the default: event-driven until a schedule has repeated, then a plan in force
-// on every node, and no message about order at all. Rules L3 to L8 of docs/protocol.md.
+// The `locked` mode, which is the default. It is event-driven until a schedule has repeated; then a
+// plan is in force on every node, and no message about order is sent at all (rules L3 to L8 of
+// docs/protocol.md).
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// The `locked` mode as a class; others see locked.h. It has more than 40 methods because it has
-// both parts of one protocol, the node's and the coordinator's, whose every message changes the
+// The class of the `locked` mode; other rooms use locked.h. It has more than 40 methods because it
+// has both parts of one protocol, the node's and the coordinator's, whose every message changes the
 // same generation: what could be apart from that is in ReadyPool, PlanFollower, UnlockTally and
 // Retuning.
 #pragma once
@@ -87,7 +87,7 @@ class Locked final : public Agreement {
   void tell_schedule(Seq first);
   void note_launch();
   void try_next_setting();
-  void say(const AgreementMessage& message);  // to all members
+  void say(const AgreementMessage& message);  // Sends it to all members.
 
   const Layout& layout_;
   const NodeIndex self_;
@@ -95,31 +95,31 @@ class Locked final : public Agreement {
   const SubmissionTable& submissions_;
   Negotiation negotiation_;
 
-  uint32_t generation_ = 0;  // odd: locked
+  uint32_t generation_ = 0;  // While it is odd, a plan is in force.
   ReadyPool pool_;
   bool anybody_left_ = false;
-  AgreementOutput said_;  // since the last turn's end
+  AgreementOutput said_;  // What end_turn() hands out next.
 
-  // While locked.
+  // These are about the plan in force.
   std::optional<PlanFollower> follower_;
-  PlanSource source_ = PlanSource::kSeen;  // of the plan
+  PlanSource source_ = PlanSource::kSeen;  // The origin of the plan.
   bool frozen_ = false;
   std::string why_frozen_;
-  std::string deviation_;  // why this node cannot follow the plan; empty: it can
+  std::string deviation_;  // Why this node cannot follow the plan; empty if it can.
   bool asked_to_unlock_ = false;
   std::optional<TicksMs> held_up_since_;
 
-  // Coordinator, while frozen: how far each node is.
+  // These are the coordinator's. While it freezes the members: how far each of them is.
   UnlockTally frozen_nodes_;
   bool freezing_ = false;
-  Because because_ = Because::kOther;  // why
+  Because because_ = Because::kOther;  // The reason for the freeze.
   Seq lock_first_;
-  Seq last_ended_;  // of the lockable track
+  Seq last_ended_;  // The last of the lockable track.
   int steps_to_lock_;
-  DescriptorPtr declared_;  // a plan that is to be in force as soon as may be; null: there is none
-  std::shared_ptr<const Plan> replayed_;  // a plan of a file, likewise
+  DescriptorPtr declared_;  // A declared plan that comes into force as soon as may be, or null.
+  std::shared_ptr<const Plan> replayed_;  // A recorded plan that does so, or null.
   Retuning retuning_;
-  bool is_to_be_remade_ = false;  // the plan, with the tuner's setting
+  bool is_to_be_remade_ = false;  // The plan is made once more, with the tuner's setting.
 };
 
 }  // namespace rueda::core

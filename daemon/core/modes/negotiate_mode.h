@@ -1,7 +1,7 @@
-// The modes that act when something happens: `negotiate` (Sergeev and Del Balso 2018, with nodes in
-// the place of ranks, and events in the place of a cycle), and `nonblocking`, which adds the
-// response cache: a node reports when it has something, the coordinator decrees when something is
-// ready everywhere, and nobody waits for a round to end (Pumma et al., NBCS).
+// The modes that act when something happens. `negotiate` follows Sergeev and Del Balso 2018, with
+// nodes in the place of ranks, and events in the place of a cycle. `nonblocking` adds the response
+// cache: a node reports when it has something, the coordinator decrees when something is ready
+// everywhere, and nobody waits for a round to end (Pumma et al., NBCS).
 #pragma once
 
 #include <memory>

@@ -8,7 +8,7 @@
 namespace rueda::core {
 namespace {
 
-// Bounds a message: a node with more ready tensors sends several.
+// The number of entries in one message. A node with more ready tensors sends several messages.
 constexpr size_t kMaxEntriesPerReady = 2048;
 constexpr uint32_t kBitsPerWord = 64;
 
@@ -17,7 +17,7 @@ void set_bit(std::vector<uint64_t>& words, uint32_t bit) {
   words[bit / kBitsPerWord] |= uint64_t{1} << (bit % kBitsPerWord);
 }
 
-// L4: reported in another generation.
+// Returns whether the report of the tensor is void, because it was made in another generation (L4).
 bool is_stale(const Ready& ready, uint32_t generation, const TensorDescriptor& tensor) {
   return ready.generation != generation && track_of(tensor) == Track::kLockable &&
          !RUEDA_MUTANT(kStaleReadyBitAccepted);
@@ -54,7 +54,7 @@ void Negotiation::report(ReadyTensor tensor, TicksMs now) {
     return;
   }
   // The submission table lets no name in twice. But a peer that lies can end what is counted here
-  // as reported: then it still is, and this one takes its place.
+  // as reported; then that still counts as reported, and this tensor takes its place.
   (void)report_from({self_}, tensor, now);
 }
 
@@ -70,7 +70,7 @@ Status Negotiation::report_from(const std::vector<NodeIndex>& nodes, const Ready
                                      tensor.descriptor->name + "\" twice");
 }
 
-// Who has reported, when this message comes from that node.
+// Returns the nodes that have reported, when this message comes from the node `from`.
 Result<std::vector<NodeIndex>> Negotiation::reporters(NodeIndex from, const Ready& ready) const {
   if (!tree_) return std::vector<NodeIndex>{from};
   if (!ready.of) {
@@ -145,8 +145,8 @@ std::vector<Ready> Negotiation::take_ready(uint32_t generation) {
   for (auto& [of, tensor] : unsent_) {
     if (of != ready.of || ready.entries.size() == kMaxEntriesPerReady) say();
     ready.of = of;
-    // A bit says that all local ranks have submitted it, and agree. Another node's slots are not
-    // this one's.
+    // A bit says that all local ranks have submitted the tensor, and agree. A report of another
+    // node has no bit, because that node's slots are not this one's.
     const bool may_have_slot = cache_ && tensor.mismatch.empty() && tensor.absent.value < 0 && !of;
     const auto slot = may_have_slot ? cache_->find(*tensor.descriptor) : std::optional<uint32_t>();
     if (slot) {
@@ -160,7 +160,8 @@ std::vector<Ready> Negotiation::take_ready(uint32_t generation) {
   return messages;
 }
 
-// What lacks the rank fails as soon as anybody has reported it: so nobody waits for others with it.
+// A tensor that lacks the rank fails as soon as anybody has reported it, so reports do not wait for
+// those of other nodes any more.
 void Negotiation::on_rank_left(Rank rank) {
   if (coordinator_) coordinator_->on_rank_left(rank);
   if (combiner_) combiner_->stop();
@@ -213,7 +214,7 @@ void Negotiation::compress(const DecreedOperation& called, OrderedOperation& ope
   forget_unused_versions();
 }
 
-// Decrees come in order: on a node to which none reports, what was is not asked for.
+// Decrees come in order, so a node to which none reports needs only the latest version.
 void Negotiation::forget_unused_versions() {
   uint64_t oldest = cache_->version();
   for (const auto& [node, version] : cache_versions_) oldest = std::min(oldest, version);
@@ -268,7 +269,7 @@ Status Negotiation::resolve(NodeIndex from, OrderedOperation& operation) {
   std::vector<DescriptorPtr> batch;
   for (size_t i = 0; i < operation.tensors.size(); ++i) {
     const DescriptorPtr tensor = submissions_.descriptor_of(operation, i);
-    if (!tensor) return Status::ok();  // the launch will say so
+    if (!tensor) return Status::ok();  // The launch will return the error.
     batch.push_back(tensor);
   }
   cache_->on_decreed(batch);

@@ -1,5 +1,6 @@
-// Reports and decrees, as they go between members and coordinator in every mode: what is ready goes
-// one way, the order comes back. Both parts in one, since the coordinator's node has members too.
+// Reports and decrees, as they go between members and coordinator in every mode: members report
+// what is ready, and the coordinator sends the order back. One class has both parts, since the
+// coordinator's node has members too.
 #pragma once
 
 #include <array>
@@ -21,43 +22,47 @@ namespace rueda::core {
 
 class Negotiation {
  public:
-  // Layout and submissions outlive it. With `cache`, tensors seen before travel as bits. With
+  // The features that a mode uses. With `cache`, tensors seen before travel as bits. With
   // `schedule`, the coordinator watches for repetition. With `combines`, reports are combined up
-  // the tree, if the options have one, until a rank leaves: then they go up the same way one by
-  // one.
+  // the tree, if the options have one, until a rank leaves: from then on they go up the same way
+  // one by one.
   struct Features {
     bool cache = false;
     bool schedule = false;
     bool combines = false;
   };
+  // Layout and submissions must outlive this object.
   Negotiation(const Layout& layout, NodeIndex self, const SubmissionTable& submissions,
               const AgreementOptions& options, Features features);
 
   bool is_coordinator() const { return coordinator_ != nullptr; }
-  // Null on a member's node.
+  // Returns null on a member's node.
   Coordinator* coordinator() { return coordinator_.get(); }
   StepDetector* step_detector() { return step_detector_.get(); }
 
-  // Ready on this node; told by take_ready(), or here and now if we are the coordinator.
+  // The tensor is ready on this node. take_ready() tells the coordinator; the coordinator itself
+  // takes it in at once.
   void report(ReadyTensor tensor, TicksMs now);
-  // Entries of the lockable track count only if the sender is of this generation (L4).
+  // Takes in a report. Entries of the lockable track count only if the sender is of this generation
+  // (L4).
   Status on_ready(NodeIndex from, const Ready& ready, uint32_t generation, TicksMs now);
-  // Appends the operations, names resolved.
+  // Appends the decreed operations to `ordered`, with the names in place of cache slots.
   Status on_decree(NodeIndex from, const Decree& decree, std::vector<OrderedOperation>& ordered);
   void on_rank_left(Rank rank);
   void on_operation_ended(Seq seq);
 
-  // Coordinator: decrees what can be decreed, appends it to `ordered`. Returns whether there was
-  // anything; then `decree` is to go to all members.
+  // Decrees, on the coordinator, what can be decreed, and appends it to `ordered`. Returns whether
+  // there was anything; then `decree` has to go to all members.
   bool call(uint32_t generation, std::vector<OrderedOperation>& ordered, Decree& decree);
-  // Member: what is to be said; several messages if there is much, none if nothing is ready.
+  // Returns, on a member, the messages with what is ready: several if there is much, none if
+  // nothing is ready.
   std::vector<Ready> take_ready(uint32_t generation);
   NodeIndex reports_to() const { return tree_ ? kNodeAbove : layout_.coordinator(); }
   bool has_unsent() const { return !unsent_.empty(); }
 
-  // The last operation of the track that was decreed, or that a plan has used up.
+  // Returns the last operation of the track that was decreed, or that a plan has used up.
   Seq last(Track track) const;
-  // L4, L7: as Coordinator's.
+  // These do what the functions of the same names in Coordinator do (L4, L7).
   void suspend_lockable();
   void resume_lockable(Seq first, BegunGroups begun);
 
@@ -76,11 +81,12 @@ class Negotiation {
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<StepDetector> step_detector_;
   std::unique_ptr<ResponseCache> cache_;
-  std::optional<Tree> tree_;            // of the reports
-  std::unique_ptr<Combiner> combiner_;  // where nodes report to this one, which is to tell others
+  std::optional<Tree> tree_;  // The tree along which reports go up, if there is one.
+  // Set on nodes that tell others what nodes below them report.
+  std::unique_ptr<Combiner> combiner_;
   std::vector<TensorReport> unsent_;
   std::array<Seq, kTracks> last_seen_;
-  // The oldest version of the cache that who reports to this node may still use.
+  // The oldest version of the cache that each node which reports to this one may still use.
   std::map<NodeIndex, uint64_t> cache_versions_;
 };
 

@@ -1,6 +1,6 @@
 // The tensors that are ready on this node, as the `locked` mode keeps them: those that no operation
-// has yet, and those of the plan's operations under way, which come back if the plan is given up.
-// Rules L4 and L7 of docs/protocol.md.
+// has yet, and those of the plan's operations under way, which come back if the plan is given up
+// (rules L4 and L7 of docs/protocol.md).
 #pragma once
 
 #include <map>
@@ -21,7 +21,7 @@ class ReadyPool {
   // Adds the name of a tensor of the decreed track.
   void add_decreed(const std::string& name) { decreed_.insert(name); }
 
-  // Whether no lockable tensor waits for an operation.
+  // Returns whether no lockable tensor waits for an operation.
   bool is_empty() const { return lockable_.empty(); }
   // Returns the lockable tensors that wait, in an order that repeats exactly: by name, and a join
   // after all that its ranks submitted.
@@ -39,7 +39,8 @@ class ReadyPool {
   void unbind_from(Seq first);
 
  private:
-  using Pool = std::unordered_map<std::string_view, ReadyTensor>;  // keys: the descriptors' names
+  // The keys are the descriptors' names.
+  using Pool = std::unordered_map<std::string_view, ReadyTensor>;
 
   Pool lockable_;
   std::set<std::string> decreed_;

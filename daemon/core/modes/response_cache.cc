@@ -5,8 +5,8 @@
 namespace rueda::core {
 namespace {
 
-// How many dropped tensors are remembered, in capacities: steps so much larger than the cache are
-// recognised.
+// The number of dropped tensors that are remembered, as a multiple of the capacity: steps that are
+// larger than the cache by up to this factor are recognised.
 constexpr size_t kRememberedTimes = 8;
 
 }  // namespace
@@ -45,7 +45,7 @@ void ResponseCache::insert(const DescriptorPtr& tensor) {
   }
   if (dropped_names_.contains(tensor->name)) {
     capacity_ *= 2;
-    // Those dropped with it would have stayed, too.
+    // The other dropped tensors would have stayed in a cache of the new size, too.
     dropped_.clear();
     dropped_names_.clear();
   }

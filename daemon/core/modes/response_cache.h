@@ -21,15 +21,16 @@ class ResponseCache {
   // after it was dropped shows that a step has more, and doubles the capacity.
   explicit ResponseCache(size_t capacity) : capacity_(capacity) {}
 
-  // The slot of exactly this tensor.
+  // Returns the slot that holds exactly this tensor, if there is one.
   std::optional<uint32_t> find(const TensorDescriptor& tensor) const;
-  // What was in the slot after `version` operations; null if nothing was, or too long ago.
+  // Returns the tensor that was in the slot after `version` operations, or null if none was, or
+  // that is too long ago.
   DescriptorPtr at(uint32_t slot, uint64_t version) const;
-  // The next decreed operation without an error.
+  // Takes in the next decreed operation that is not an error.
   void on_decreed(const std::vector<DescriptorPtr>& batch);
-  // How many operations it has been told of.
+  // Returns how many operations on_decreed() was told of.
   uint64_t version() const { return version_; }
-  // Nobody asks for versions before this one any more.
+  // Nobody asks for versions before this one any more, so they are forgotten.
   void forget_before(uint64_t version);
 
   size_t size() const { return slots_.size(); }
@@ -38,11 +39,11 @@ class ResponseCache {
  private:
   struct Slot {
     uint32_t number;
-    uint64_t used;  // counts decreed tensors
+    uint64_t used;  // The count of decreed tensors at its last use.
     DescriptorPtr tensor;
   };
   struct Content {
-    uint64_t since;  // version
+    uint64_t since;  // The version from which on the tensor was there.
     DescriptorPtr tensor;
   };
 
@@ -53,12 +54,12 @@ class ResponseCache {
   size_t capacity_;
   uint64_t version_ = 0;
   uint64_t uses_ = 0;
-  std::map<std::string, Slot> slots_;       // by name
-  std::map<uint64_t, std::string> by_use_;  // oldest first
+  std::map<std::string, Slot> slots_;       // By name.
+  std::map<uint64_t, std::string> by_use_;  // The tensors by their last use, the oldest first.
   std::set<uint32_t> free_;
-  std::vector<std::deque<Content>> history_;  // by slot
-  std::deque<std::string> dropped_;           // lately, the oldest first
-  std::set<std::string> dropped_names_;       // the same
+  std::vector<std::deque<Content>> history_;  // By slot.
+  std::deque<std::string> dropped_;           // Tensors dropped lately, the oldest first.
+  std::set<std::string> dropped_names_;       // The same tensors as in dropped_.
 };
 
 }  // namespace rueda::core

@@ -26,8 +26,8 @@ std::string find_flaw_of(const TensorDescriptor& tensor) {
   return {};
 }
 
-// By tensor: its unit, a group or a tensor without one. A group's tensors are ready at once, so
-// they are listed in one piece.
+// Returns the unit of each tensor; a unit is a group, or a tensor without one. A group's tensors
+// are ready at once, so they are listed in one piece.
 std::vector<uint64_t> units_of(const std::vector<PlannedTensor>& declared) {
   std::vector<uint64_t> units;
   for (size_t i = 0; i < declared.size(); ++i) {
@@ -87,8 +87,8 @@ std::string find_flaw(const std::vector<PlannedTensor>& declared) {
 }
 
 StepRecord step_of(const std::vector<PlannedTensor>& declared) {
-  // Unit by unit in the order of the list: what others come after was complete just before the
-  // first of them was reported.
+  // The units become ready one after another in the order of the list. What others come after was
+  // complete just before the first of them was reported.
   const std::vector<uint64_t> units = units_of(declared);
   StepRecord step;
   for (size_t i = 0; i < declared.size(); ++i) {

@@ -1,5 +1,5 @@
-// Plans declared ahead (decision 16): a step's tensors as a partial order, from the framework's
-// graph. They become a plan that is in force before the first step.
+// Plans that are declared ahead (decision 16): a step's tensors as a partial order, which comes
+// from the framework's graph. They become a plan that is in force before the first step.
 #pragma once
 
 #include <string>
@@ -10,12 +10,14 @@
 
 namespace rueda::core {
 
-// Why no plan can be made of the tensors, as a sentence about them; empty: one can.
+// Returns why no plan can be made of the tensors, as a sentence about them, or "" if one can be
+// made.
 std::string find_flaw(const std::vector<PlannedTensor>& declared);
 
-// As if the step had been seen. A plan of it (plan_tree.h) fuses what can be fused, fits under the
-// threshold, and does not come after another of the batch, on whatever way. Batches are in an order
-// in which they can be ready one after another. find_flaw(declared) finds none.
+// Returns a record of the step as if it had been seen. A plan made of it (plan_tree.h) fuses what
+// can be fused, fits under the threshold, and comes after no other tensor of the batch, directly or
+// indirectly. Batches are in an order in which they can be ready one after another. `declared` must
+// have passed find_flaw().
 StepRecord step_of(const std::vector<PlannedTensor>& declared);
 
 }  // namespace rueda::core

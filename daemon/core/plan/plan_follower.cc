@@ -45,7 +45,8 @@ std::string PlanFollower::on_ready(const ReadyTensor& tensor) {
       return "tensor \"" + tensor.descriptor->name + "\" has " + difference->field + " " +
              difference->right + ", and " + difference->left + " in the plan";
     }
-    place.descriptor = tensor.descriptor;  // the same by value: the next look is cheap
+    // They are equal by value; now the next comparison is cheap.
+    place.descriptor = tensor.descriptor;
   }
   place.ready = true;
   ++ready_tensors_;
@@ -77,7 +78,8 @@ std::optional<OrderedOperation> PlanFollower::take_next() {
 }
 
 OrderedOperation PlanFollower::advance(uint32_t batch) {
-  // Nodes may choose differently; then nothing from here on is the same operation to them (L9).
+  // Nodes may choose different batches. Then no operation from here on is the same to them, and its
+  // hash says so (L9).
   Fnv1a walk;
   walk.add(walk_hash_);
   walk.add(batches_[batch].hash);
@@ -122,7 +124,7 @@ BegunGroups PlanFollower::begun_before(Seq seq) const {
   return begun;
 }
 
-// A tensor of this round of the plan has come again, and the round is not over.
+// Returns a text if a tensor of this round of the plan has come again, and the round is not over.
 std::string PlanFollower::find_repeated() const {
   if (at_ == kPlanStart || plan_.batches[static_cast<size_t>(at_)].ends) return {};
   PlanPlace place = at_;
@@ -158,8 +160,8 @@ bool PlanFollower::has_a_way(PlanPlace from, const std::string& tensor, LocalRan
 
 std::string PlanFollower::find_deviation(const SubmissionTable& submissions) const {
   if (std::string repeated = find_repeated(); !repeated.empty()) return repeated;
-  // A rank sleeps until a tensor is done that must not be launched before one that it has not
-  // submitted.
+  // The rest looks for ranks that sleep until a tensor is done, which must not be launched before a
+  // tensor that the rank has not submitted.
   const std::vector<uint32_t>& next = next_batches();
   for (size_t rank = 0; rank < submissions.ranks().size(); ++rank) {
     const LocalRank local{static_cast<int32_t>(rank)};
@@ -167,10 +169,12 @@ std::string PlanFollower::find_deviation(const SubmissionTable& submissions) con
     if (!waited) continue;
     const auto it = places_.find(*waited);
     if (it == places_.end() || !submissions.has(local, *waited)) continue;
-    // Launched already: it will end. (Its name cannot be ready again while it is in flight.)
+    // The tensor is launched already, so it will end. (Its name cannot be ready again while it is
+    // in flight.)
     if (submissions.find(*waited)->ordered) continue;
     const std::string* missing = find_missing(next.front(), local, submissions);
-    if (next.size() == 1 && !missing) continue;  // what comes then is seen then
+    // Batches behind the next one are looked at when they are next.
+    if (next.size() == 1 && !missing) continue;
     std::set<uint32_t> seen;
     if (next.size() > 1 && has_a_way(at_, *waited, local, submissions, seen)) continue;
     std::string text = "rank " + std::to_string(submissions.ranks()[rank].value) +

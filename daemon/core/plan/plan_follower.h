@@ -1,5 +1,5 @@
-// How far a node is in a plan that repeats: which batches may be next, and what stands against
-// them.
+// The position of one node in a plan that repeats: which batches may be next, and what stands
+// against them.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,8 @@ namespace rueda::core {
 
 class PlanFollower {
  public:
-  // find_flaw(plan) finds none. What comes after the batch `at` is operation `first`.
+  // The plan must have passed find_flaw(). The batch that comes after the batch `at` is operation
+  // `first`.
   PlanFollower(Plan plan, Seq first, PlanPlace at);
   PlanFollower(const PlanFollower&) = delete;
   PlanFollower& operator=(const PlanFollower&) = delete;
@@ -27,45 +28,50 @@ class PlanFollower {
   const Plan& plan() const { return plan_; }
   bool has(const std::string& tensor) const { return places_.contains(tensor); }
   bool has_alternatives() const { return has_alternatives_; }
-  // What the next batch will be called.
+  // Returns the number of the operation that the next batch will be.
   Seq next() const { return next_; }
-  // How many rounds have ended with each batch.
+  // Returns how many rounds have ended with each batch.
   const std::map<PlanPlace, uint64_t>& ended() const { return ended_; }
-  uint64_t rounds() const;  // all of them
+  uint64_t rounds() const;  // The number of all rounds that have ended.
 
-  // A tensor of the lockable track is ready on this node. Why that is a deviation (L6); empty: it
-  // is none.
+  // Takes in that a tensor of the lockable track is ready on this node. Returns why that is a
+  // deviation (L6), or "" if it is none.
   std::string on_ready(const ReadyTensor& tensor);
-  // Of the batches that may be next, the one that was ready first, if any is: it is launched (L9).
+  // Launches the batch that was ready first among those that may be next, if one of them is ready
+  // (L9). The returned operation is the launched one.
   std::optional<OrderedOperation> take_next();
-  // The batches that may be next, whether they are ready or not; and one of them, which is launched
-  // though its tensors were not told to be ready. Nothing is_held_up().
+  // These return the batches that may be next, whether or not they are ready, and where in the plan
+  // the node is.
   const std::vector<uint32_t>& next_batches() const {
     return successors_[static_cast<size_t>(at_ + 1)];
   }
   PlanPlace at() const { return at_; }
+  // Launches `batch`, one of next_batches(), though its tensors were not told to be ready. Must not
+  // be called while is_held_up().
   OrderedOperation advance(uint32_t batch);
-  // Why the ranks of this node cannot go on as they are, by what else is ready and who waits for
-  // what; empty: they can. Only while take_next() has nothing.
+  // Returns why the ranks of this node cannot go on as they are, which follows from what else is
+  // ready and who waits for what, or "" if they can. This and is_held_up() may be called only while
+  // take_next() returns none.
   std::string find_deviation(const SubmissionTable& submissions) const;
-  // A tensor of the plan is ready, and nothing that may be next is. Likewise.
+  // Returns whether a tensor of the plan is ready, and nothing that may be next is.
   bool is_held_up() const { return ready_tensors_ > 0; }
 
-  // Operations up to here are complete: nobody will ask where in the plan they were, but for this
-  // one.
+  // Operations up to `seq` are complete, so nobody will ask where in the plan those before `seq`
+  // were: forgets them.
   void forget_before(Seq seq);
-  // Of the operations from the oldest not forgotten on: their batches.
+  // Returns the batches of the launched operations, from the oldest that is not forgotten on.
   std::vector<uint32_t> walked() const { return {walked_.begin(), walked_.end()}; }
-  // The batch before the operation, which is not forgotten.
+  // Returns the batch before the operation, which must not be forgotten.
   PlanPlace place_before(Seq seq) const;
-  // The groups that the operation's round of the plan has begun before it, and has not ended.
+  // Returns the groups that the operation's round of the plan has begun before the operation, and
+  // has not ended.
   BegunGroups begun_before(Seq seq) const;
-  // The tensors that are missing for what may be next: for people.
+  // Returns, for people, which tensors are missing for what may be next.
   std::string describe_next() const;
 
  private:
   struct Place {
-    std::vector<uint32_t> batches;  // in several branches
+    std::vector<uint32_t> batches;  // There are several if the tensor is in several branches.
     DescriptorPtr descriptor;
     bool ready = false;
   };
@@ -73,18 +79,19 @@ class PlanFollower {
     std::vector<std::string> names;
     std::vector<Place*> places;
     uint64_t hash = 0;
-    size_t ready = 0;          // of its tensors, for their next turn
-    uint64_t ready_since = 0;  // all of them; by a count of what became ready
+    size_t ready = 0;          // How many of its tensors are ready, for their next turn.
+    uint64_t ready_since = 0;  // The moment_ at which the last of its tensors became ready.
   };
 
   bool is_ready(uint32_t batch) const {
     return batches_[batch].ready == batches_[batch].names.size();
   }
   std::string find_repeated() const;
-  // The batch's tensor that the rank has not submitted; null: it has all.
+  // Returns a tensor of the batch that the rank has not submitted, or null if it has submitted all.
   const std::string* find_missing(uint32_t batch, LocalRank rank,
                                   const SubmissionTable& submissions) const;
-  // The rank has submitted a way from what may be next to the tensor.
+  // Returns whether there is a way through the plan, from what may be next to the tensor, of which
+  // the rank has submitted everything. Batches in `seen` are not tried again.
   bool has_a_way(PlanPlace from, const std::string& tensor, LocalRank rank,
                  const SubmissionTable& submissions, std::set<uint32_t>& seen) const;
 
@@ -92,14 +99,15 @@ class PlanFollower {
   std::vector<std::vector<uint32_t>> successors_;
   bool has_alternatives_ = false;
   std::vector<Batch> batches_;
-  std::unordered_map<std::string, Place> places_;  // its nodes stay where they are
+  // Its nodes keep their addresses, which batches_ refer to.
+  std::unordered_map<std::string, Place> places_;
   PlanPlace at_;
   Seq next_;
-  uint64_t walk_hash_ = 0;  // over the batches since the lock
+  uint64_t walk_hash_ = 0;  // A hash over the batches since the lock.
   size_t ready_tensors_ = 0;
   uint64_t moment_ = 0;
-  std::deque<uint32_t> walked_;  // the last one is operation next_ - 1
-  PlanPlace before_walked_;      // where the first of them began
+  std::deque<uint32_t> walked_;  // The last one is operation next_ - 1.
+  PlanPlace before_walked_;      // The place before the first of walked_.
   std::map<PlanPlace, uint64_t> ended_;
 };
 

@@ -12,13 +12,13 @@
 namespace rueda::core {
 namespace {
 
-// A set of steps: bit i stands for the step i.
+// A set of steps, in which bit i stands for step i.
 using StepSet = uint32_t;
 
 struct Tensor {
-  std::vector<const Occurrence*> by_step;  // null: the step has it not
+  std::vector<const Occurrence*> by_step;  // Null: the step does not have the tensor.
   StepSet steps = 0;
-  size_t place = 0;  // in the first step that has it
+  size_t place = 0;  // Its place in the first step that has it.
   bool is_placed = false;
 
   const TensorDescriptor& descriptor() const {
@@ -26,7 +26,7 @@ struct Tensor {
   }
 };
 
-// Tensors that stay together: one, or the like ones of a group.
+// Tensors that stay together: one without a group, or tensors of a group that can be fused.
 struct Unit {
   std::vector<Tensor*> tensors;
   size_t last_place = 0;
@@ -36,7 +36,7 @@ struct Draft {
   std::vector<Tensor*> tensors;
   int64_t bytes = 0;
   size_t last_place = 0;
-  // By step, of its tensors.
+  // These are by step, over the batch's tensors.
   std::vector<uint64_t> first_ended;
   std::vector<TicksMs> first_ready;
 };
@@ -72,7 +72,8 @@ class TreeMaker {
   }
 
  private:
-  // Steps that part from others, and the tensor by which: one of the batch that is first.
+  // Steps that part from others, and the tensor by which they part, which is in the branch's first
+  // batch.
   struct Branch {
     StepSet steps = 0;
     const Tensor* mark = nullptr;
@@ -92,7 +93,7 @@ class TreeMaker {
   const FusionOptions fusion_;
   const TicksMs fusion_window_ms_;
   std::map<std::string, Tensor> tensors_;
-  std::vector<std::vector<Tensor*>> in_order_;  // by step
+  std::vector<std::vector<Tensor*>> in_order_;  // The index is the step.
   PlanTree tree_;
 };
 
@@ -102,7 +103,7 @@ std::vector<Unit> TreeMaker::units(StepSet branch) {
     if (!tensor.is_placed && (tensor.steps & branch) == branch) common.push_back(&tensor);
   }
   const auto step = static_cast<size_t>(std::countr_zero(branch));
-  // By the order of one step that has them all.
+  // The order is that of one step that has them all.
   std::sort(common.begin(), common.end(),
             [&](const Tensor* a, const Tensor* b) { return a->by_step[step] < b->by_step[step]; });
   std::vector<Unit> units;
@@ -164,10 +165,10 @@ void TreeMaker::add(Draft& batch, const Unit& unit) const {
   batch.last_place = std::max(batch.last_place, unit.last_place);
 }
 
-// What all steps of the branch have and no batch has yet.
+// Returns batches of the tensors that all steps of the branch have and no batch has yet.
 std::vector<Draft> TreeMaker::batches(StepSet branch) {
   std::vector<Draft> batches;
-  std::vector<size_t> open;  // the last batch of each kind that can be fused
+  std::vector<size_t> open;  // The last batch of each kind of tensors that can be fused.
   for (const Unit& unit : units(branch)) {
     const auto joined = std::find_if(open.begin(), open.end(),
                                      [&](size_t index) { return may_join(batches[index], unit); });
@@ -194,8 +195,9 @@ const Tensor* TreeMaker::first_left(size_t step) const {
   return found == in_order_[step].end() ? nullptr : *found;
 }
 
-// Of the steps that are left, as many as possible that share a tensor which no other sibling has.
-// If there is none, those that go on with the same tensor: then what is ready first tells.
+// Chooses, of the steps that are left, as many as possible that share a tensor which no other
+// sibling has. If there is none, it chooses those that go on with the same tensor; then the batch
+// that is ready first tells the way.
 TreeMaker::Branch TreeMaker::next_branch(StepSet left, StepSet siblings) const {
   Branch best;
   for (const auto& [name, tensor] : tensors_) {

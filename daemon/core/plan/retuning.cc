@@ -3,7 +3,7 @@
 namespace rueda::core {
 namespace {
 
-// For a place between two rounds.
+// The tuner waits for so many rounds at most until the plan is at a place between two rounds.
 constexpr uint64_t kRoundsToWait = 2;
 
 }  // namespace
@@ -25,7 +25,7 @@ void Retuning::on_lost() {
 bool Retuning::on_launch(uint64_t rounds, TicksMs now) {
   if (!tuner_ || rounds == rounds_) return false;
   rounds_ = rounds;
-  if (wanted_since_) return false;  // the plan in force is not what is measured next
+  if (wanted_since_) return false;  // The plan in force is not the one to be measured next.
   const bool was_tuning = is_tuning();
   if (tuner_->on_round(now)) {
     wanted_since_ = rounds_;

@@ -1,5 +1,5 @@
-// When the coordinator gives a plan up in order to measure another setting of the tuner (decision
-// 51). Pure.
+// Decides when the coordinator gives a plan up in order to measure another setting of the tuner
+// (decision 51). Pure.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ class Retuning {
   bool is_enabled() const { return tuner_.has_value(); }
   // Whether settings are still being measured.
   bool is_tuning() const { return tuner_ && !tuner_->is_settled(); }
-  // Returns what the next plan is to be made with. Requires is_enabled().
+  // Returns what the next plan has to be made with. Requires is_enabled().
   const TunedSetting& setting() const { return tuner_->setting(); }
 
   // A plan with setting() has come into force.
@@ -39,8 +39,9 @@ class Retuning {
 
  private:
   std::optional<Tuner> tuner_;
-  uint64_t rounds_ = 0;                   // of the plan, that the tuner was told
-  std::optional<uint64_t> wanted_since_;  // the round since which another setting is to be measured
+  uint64_t rounds_ = 0;  // How many rounds of the plan the tuner was told.
+  // The round since which another setting has to be measured.
+  std::optional<uint64_t> wanted_since_;
 };
 
 }  // namespace rueda::core

@@ -11,9 +11,9 @@ namespace rueda::core {
 namespace {
 
 constexpr size_t kMaxKinds = 8;
-// An alternative for which a lock of so many rounds had no use is forgotten when it ends.
+// An alternative is forgotten if a lock of at least so many rounds ends and had no use for it.
 constexpr uint64_t kRoundsToForget = 100;
-// What ended a lock is in the step that it has begun, or begins the next one.
+// The tensors that ended a lock are in the step that has begun by then, or in the next one.
 constexpr int kStepsThatEndALock = 2;
 
 size_t bytes_of(const Plan& plan) {
@@ -24,7 +24,7 @@ size_t bytes_of(const Plan& plan) {
   return bytes;
 }
 
-// By name and value, whatever their order.
+// Compares tensors by name and value, whatever their order.
 bool have_same_tensors(const StepRecord& a, const StepRecord& b) {
   if (a.size() != b.size()) return false;
   std::unordered_map<std::string_view, const TensorDescriptor*> tensors;
@@ -45,23 +45,24 @@ void StepDetector::on_decreed(Seq seq, const std::vector<DescriptorPtr>& batch,
                               bool is_within_group) {
   const bool was_within_group = std::exchange(is_within_group_, is_within_group);
   if (cuts_group_ && !was_within_group) begin_step(false);
-  StepRecord before;  // of the batch
+  StepRecord before;  // The tensors of the batch before this one.
   for (const DescriptorPtr& tensor : batch) {
     const size_t bytes = bytes_in_a_plan(*tensor);
-    // No plan; and what never repeats must not be remembered for ever.
+    // A step that is too long makes no plan; and what never repeats must not be remembered for
+    // ever.
     const bool is_too_long = step_bytes_ + bytes > kMaxPlanBytes;
     is_spoiled_ = is_spoiled_ || is_too_long;
     const bool is_out_of_phase =
         leads(*tensor) && !has_leader_ && !was_within_group && step_.size() > before.size();
     if (is_out_of_phase) drop_part();
     if (names_.contains(tensor->name) || is_too_long) {
-      // What the step has of a group must be all of it.
+      // If the step has a part of a group, it must have all of it.
       is_spoiled_ = is_spoiled_ || was_within_group || (is_within_group && !before.empty());
       finish_step(was_within_group);
     }
     if (step_.empty()) {
-      // A step that ended within a batch would do so for ever, and a lock begins between batches:
-      // so the next one begins with all of the batch.
+      // A step that ended within a batch would do so for ever, and a lock begins between batches.
+      // So the next step begins with all of the batch.
       for (const Occurrence& earlier : before) add(seq, earlier);
     }
     Occurrence occurrence;
@@ -76,8 +77,9 @@ void StepDetector::on_decreed(Seq seq, const std::vector<DescriptorPtr>& batch,
   }
 }
 
-// The stretch began within a step, as after a lock: the next one begins where steps did when there
-// was a plan. Unless the same part has come before: then it is a step of its own.
+// The stretch began within a step, as it does after a lock. Drops it, so that the next step begins
+// where steps did when there was a plan. But if the same part has come before, it is a step of its
+// own.
 void StepDetector::drop_part() {
   std::map<std::string, DescriptorPtr> part;
   for (const Occurrence& occurrence : step_) {
@@ -122,7 +124,7 @@ void StepDetector::spoil() {
   is_spoiled_ = true;
 }
 
-// A tensor has come again: what came before it was a step.
+// A tensor has come again, so what came before it was a step.
 void StepDetector::finish_step(bool is_within_group) {
   if (is_spoiled_) {
     steady_ = 0;
@@ -159,7 +161,7 @@ void StepDetector::remember(StepRecord step) {
     ++steady_;
     kinds_.splice(kinds_.begin(), kinds_, found);
   } else {
-    // Tensors that have changed do not change back: what had them is over.
+    // Tensors that have changed do not change back, so kinds with the old tensors are over.
     kinds_.remove_if([&](const Kind& other) {
       return std::any_of(other.tensors.begin(), other.tensors.end(), [&](const auto& tensor) {
         const auto it = kind.tensors.find(tensor.first);
@@ -220,7 +222,7 @@ std::optional<StepDetector::Proposal> StepDetector::remake_plan() {
   });
   if (ended == made_of_.end()) return std::nullopt;
   std::optional<PlanTree> tree = make_tree();
-  // What can be told apart with one threshold may not be with another.
+  // Steps that can be told apart with one threshold may not be with another.
   if (!tree || bytes_of(tree->plan) > kMaxPlanBytes) return std::nullopt;
   take_over(*tree);
   return Proposal{std::move(tree->plan), tree->ends[static_cast<size_t>(ended - made_of_.begin())]};
@@ -231,7 +233,8 @@ Plan StepDetector::plan_ahead(StepRecord step) {
   made_of_.push_back(std::move(step));
   made_within_ms_ = 0;
   std::optional<PlanTree> tree = make_tree();
-  RUEDA_CHECK(tree.has_value());  // one step has no alternatives
+  // A single step has no alternatives, so a tree can always be made.
+  RUEDA_CHECK(tree.has_value());
   take_over(*tree);
   return std::move(tree->plan);
 }
@@ -279,7 +282,8 @@ void StepDetector::on_unlocked(const Unlocked& unlocked, TicksMs now) {
   for (const auto& [place, times] : unlocked.ended) rounds += times;
   if (!unlocked.is_to_be_remade) learn_from(unlocked, rounds);
   steady_ = 0;
-  // The step goes on as if it had been decreed so far: its kind is seen whole.
+  // The unfinished step goes on as if all of it had been decreed until now, so that its kind is
+  // seen whole.
   Seq seq{0};
   for (const std::vector<DescriptorPtr>& batch : unlocked.round) {
     for (const DescriptorPtr& tensor : batch) on_reported(tensor->name, now);
@@ -294,7 +298,8 @@ void StepDetector::learn_from(const Unlocked& unlocked, uint64_t rounds) {
     return rounds >= kRoundsToForget && kind.ends_at != kPlanStart &&
            !unlocked.ended.contains(kind.ends_at);
   });
-  // A plan that did not fit is not made again: what is seen from now on counts, and what ended it.
+  // A plan that did not fit is not made again: only kinds that are seen from now on count, and what
+  // ended the plan.
   for (Kind& kind : kinds_) {
     if (rounds >= kRoundsOfALockThatHeld) break;
     kind.seen = 0;

@@ -16,7 +16,7 @@ double median_of(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
-// The grid's points by number; 0 is the defaults.
+// Returns a point of the grid of all settings by its number; 0 is the defaults.
 TunedSetting point(const TuningSpace& space, uint64_t number) {
   const auto take = [&](const auto& values) {
     const auto value = values[number % values.size()];
@@ -46,7 +46,7 @@ std::vector<TunedSetting> candidates_of(const TuningSpace& space, size_t most) {
     for (uint64_t i = 1; i < values; ++i) add(point(space, i * stride));
     stride *= values;
   }
-  // In an order that looks like none, and is the same everywhere.
+  // The order of these looks random, and is the same everywhere.
   for (uint64_t i = 0; i < 8 * stride && candidates.size() < std::min<uint64_t>(most, stride);
        ++i) {
     add(point(space, (Fnv1a().add(i).value() >> 20) % stride));
@@ -147,8 +147,8 @@ void Tuner::finish_rung() {
   begin_rung();
 }
 
-// Of each dimension the value that by itself took least time, if less than the defaults; none if
-// that is a candidate already.
+// Adds a candidate that has, in each dimension, the value that by itself took least time, if that
+// was less than the defaults took. Returns none if there is such a candidate already.
 std::optional<size_t> Tuner::cross() {
   const TunedSetting defaults = settings_.front();
   TunedSetting best = defaults;
@@ -182,7 +182,7 @@ void Tuner::begin_confirming(size_t best) {
   begin_rung();
 }
 
-// Window i of the one was measured next to window i of the other.
+// Window i of the best was measured next to window i of the defaults, so they make a pair.
 void Tuner::finish_confirming() {
   const size_t best = left_.back();
   int wins = 0;

@@ -9,12 +9,12 @@
 namespace rueda::core {
 namespace {
 
-// The first operation of which the node has said what it took for it.
+// Returns the first operation of which the node has said which batch it was.
 uint64_t first_told(const Frozen& frozen) {
   return frozen.launched.value + 1 - frozen.walked.size();
 }
 
-// None: it has not said.
+// Returns the batch that the operation was on the node, or none if the node has not said.
 std::optional<uint32_t> batch_of(const Frozen& frozen, uint64_t seq) {
   const uint64_t place = seq - first_told(frozen);
   if (place >= frozen.walked.size()) return std::nullopt;
