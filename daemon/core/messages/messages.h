@@ -198,7 +198,7 @@ struct Handover {
     kMove,    // From the leaver to a child: `node` is your new parent.
     kLastUp,  // From a child to its new parent, through the leaver: no more comes from me this way.
     kAttach,  // From a child to its new parent, over a link of their own, again and again.
-    // From the new parent to the child, through the leaver: no more comes from me this way.
+    // The new parent tells the child, through the leaver: no more comes from me this way.
     kLastDown,
     kAttached,  // From the new parent to the child, over their own link.
     kGone,      // From the leaver to its parent: I have no children any more.

@@ -60,7 +60,8 @@ struct TensorDescriptor {
 
   bool operator==(const TensorDescriptor&) const = default;
 
-  // Returns the product of the dimensions: 1 for a 0-dimensional tensor, 0 for a barrier.
+  // Returns the product of the dimensions: 1 for a 0-dimensional tensor, and 0 for a collective
+  // that moves no data, such as a barrier.
   int64_t elements() const;
   int64_t bytes() const { return elements() * static_cast<int64_t>(element_bytes(dtype)); }
   PartedTensor parted() const { return {name, kind, shape, counts}; }

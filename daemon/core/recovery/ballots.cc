@@ -66,7 +66,8 @@ void Proposer::hash(Fnv1a& hash) const {
   hash_ballot(bound_in_, hash);
   hash_pointer(bound_to_, hash);
   hash_pointer(proposal_, hash);
-  // What a node reports once it is sealed does not change, so who has reported says it all.
+  // A node's report does not change once the node is sealed, so it is enough to hash who has
+  // reported.
   for (const auto& [node, report] : reports_) hash.add(static_cast<uint64_t>(node.value));
   hash.add(UINT64_MAX);
   for (const NodeIndex node : accepted_by_) hash.add(static_cast<uint64_t>(node.value));

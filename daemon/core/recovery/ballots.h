@@ -1,7 +1,7 @@
 // The two roles of single-decree Paxos (Lamport 2001, "Paxos Made Simple", section 2.2) for the one
-// decision that ends an epoch: R4. They keep the promises; who sends what, and when, is in
-// recovery.cc. What they hold is lost with the process: a daemon that starts again is another
-// member, and never votes in an epoch of before.
+// decision that ends an epoch (R4). They keep the promises; recovery.cc decides who sends what, and
+// when. What they hold is lost with the process: a daemon that starts again is another member, and
+// never votes in an epoch of before.
 #pragma once
 
 #include <map>
@@ -14,9 +14,9 @@ namespace rueda::core {
 
 class Acceptor {
  public:
-  // Phase 1b. False: a higher ballot has a promise.
+  // Phase 1b. Returns false if a higher ballot has a promise.
   bool promise(Ballot ballot);
-  // Phase 2b. False: as above.
+  // Phase 2b. Returns false if a higher ballot has a promise.
   bool accept(Ballot ballot, DecisionPtr decision);
 
   Ballot promised() const { return promised_; }
@@ -36,22 +36,23 @@ class Proposer {
 
   void prepare(Ballot ballot);
   void give_up() { phase_ = Phase::kIdle; }
-  // Phase 2a, once a quorum has promised.
+  // Phase 2a, which begins once a quorum has promised.
   void propose(DecisionPtr decision);
 
-  // Votes of another ballot or phase change nothing.
+  // Take in a vote. Votes of another ballot or phase change nothing.
   void on_promise(NodeIndex from, const Promise& promise);
   void on_accepted(NodeIndex from, Ballot ballot);
 
   Phase phase() const { return phase_; }
   Ballot ballot() const { return ballot_; }
-  // kAccepting.
+  // Returns what was proposed, in the phase kAccepting.
   const DecisionPtr& proposal() const { return proposal_; }
-  // kPreparing: who has promised, and what they hold.
+  // Returns, in the phase kPreparing, who has promised, and what they hold.
   const std::map<NodeIndex, NodeReport>& reports() const { return reports_; }
-  // What may have been chosen already, and must be proposed again; null: free to choose.
+  // Returns what may have been chosen already, and must be proposed again; null if the proposer is
+  // free to choose.
   const DecisionPtr& bound_to() const { return bound_to_; }
-  // Whether the node's vote of this phase is there.
+  // Returns whether the node's vote of this phase has come.
   bool has_vote(NodeIndex node) const {
     return phase_ == Phase::kPreparing ? reports_.contains(node) : accepted_by_.contains(node);
   }
@@ -67,7 +68,7 @@ class Proposer {
   std::set<NodeIndex> accepted_by_;
 };
 
-// Over what makes two decisions different.
+// Adds to `hash` what makes two decisions different.
 void hash_decision(const Decision& decision, Fnv1a& hash);
 
 }  // namespace rueda::core

@@ -8,13 +8,13 @@
 namespace rueda::core {
 namespace {
 
-using Reports = std::vector<std::pair<NodeIndex, const Report*>>;  // of one track
+using Reports = std::vector<std::pair<NodeIndex, const Report*>>;  // The reports are of one track.
 
 const Holding& holding_of(const Report& report, Seq seq) {
   return report.operations[seq.value - report.freed.value - 1];
 }
 
-// One operation as those that go on hold it.
+// The holdings of one operation by all those that go on.
 class JointHolding {
  public:
   JointHolding(const Reports& reports, Seq seq) {
@@ -40,14 +40,15 @@ class JointHolding {
                                           [](const auto& holders) { return holders.empty(); });
     if (covered) return OperationVerdict{Verdict::kComplete, servers()};
     if (delivered_) return std::nullopt;
-    // Of a broadcast only the root has something to begin again with, and that is all of F.
+    // Only the root of a broadcast has something to begin again with, and that is all of F.
     if (track == Track::kDecreed) return OperationVerdict{Verdict::kVoid, {}};
     if (all_partial_) return OperationVerdict{Verdict::kRedo, {}};
     return std::nullopt;
   }
 
  private:
-  // Spread over those that have a chunk, so that no node serves everything.
+  // Returns, by chunk, who serves it. The chunks are spread over the nodes that have them, so that
+  // no node serves everything.
   std::vector<NodeIndex> servers() const {
     std::vector<NodeIndex> servers;
     for (size_t chunk = 0; chunk < holders_.size(); ++chunk) {
@@ -56,12 +57,12 @@ class JointHolding {
     return servers;
   }
 
-  std::vector<std::vector<NodeIndex>> holders_;  // by chunk
+  std::vector<std::vector<NodeIndex>> holders_;  // The index is the chunk.
   bool delivered_ = false;
   bool all_partial_ = true;
 };
 
-// Whether all have launched the same operation under this number, or were told of it by the
+// Returns whether all have launched the same operation under this number, or were told of it by the
 // decision before.
 bool launched_by_all(const Reports& reports, Seq seq) {
   std::optional<LaunchName> name;
@@ -71,7 +72,8 @@ bool launched_by_all(const Reports& reports, Seq seq) {
     if (seq.value > report->freed.value + report->operations.size()) return false;
     all_have_freed = false;
     const Holding& holding = holding_of(*report, seq);
-    if (holding.chunks.empty()) continue;  // told, not launched
+    // The node was told of the operation, and has not launched it.
+    if (holding.chunks.empty()) continue;
     if (name && *name != holding.name) return false;
     name = holding.name;
   }
@@ -91,7 +93,7 @@ void decide_track(Track track, const Reports& reports, Decision& decision) {
       decision.ends_job = true;
     }
   }
-  // What ended as an error where it was decreed must everywhere.
+  // An operation that ended as an error where it was decreed must end so everywhere.
   std::set<std::pair<Seq, uint32_t>> seen;
   for (const auto& [node, report] : reports) {
     seq = std::max(decided.returned(), Seq{report->freed.value + 1});

@@ -1,5 +1,5 @@
-// Rule R4 as a function: what is to become of the operations of an epoch, from what those that go
-// on hold of them.
+// Rule R4 as a function: it decides what becomes of the operations of an epoch, from what those
+// that go on hold of them.
 #pragma once
 
 #include <map>
@@ -8,19 +8,20 @@
 
 namespace rueda::core {
 
-// What happens to a job when one of its nodes dies.
+// The choice of what happens to a job when one of its nodes dies.
 enum class DeathPolicy : uint8_t {
-  kFail,    // the job ends, and every survivor is told who died
-  kShrink,  // the survivors go on without it
+  kFail,    // The job ends, and every survivor is told who died.
+  kShrink,  // The survivors go on without it.
 };
 
-// before: the members of the epoch that ends, ascending. reports: of members that are sealed, so
-// that the reports stay true; not empty. Those that do not withdraw go on.
+// Decides how the epoch before `next` ends. `before` holds its members, ascending. `reports` holds
+// the reports of members that are sealed, so that the reports stay true; there must be one. Those
+// that do not withdraw go on.
 //
-// An operation is COMPLETE if the final chunks of those that go on cover it, else REDO. One of them
-// that delivered it has held all of F, so it is COMPLETE then. Up to where: an operation that one
-// of them has not launched, or launched by another name, is complete on none, so it is not carried
-// over.
+// An operation is COMPLETE if the final chunks of those that go on cover it, else REDO. If one of
+// them has delivered it, that node has held all of F, so the operation is COMPLETE. An operation
+// that one of them has not launched, or has launched by another name, is complete on none of them,
+// so neither it nor what comes after it is carried over.
 Decision decide(Epoch next, const std::vector<NodeIndex>& before,
                 const std::map<NodeIndex, NodeReport>& reports, DeathPolicy policy);
 

@@ -52,7 +52,7 @@ void Recovery::on_message(TicksMs now, const RecoveryMessage& message, RecoveryO
     return;
   }
   if (message.epoch < epoch_) {
-    // Answers to what was asked in an old epoch need none.
+    // Only questions are answered; answers to what was asked in an old epoch are ignored.
     const bool waits_for_answer = std::holds_alternative<Heartbeat>(message.body) ||
                                   std::holds_alternative<Prepare>(message.body) ||
                                   std::holds_alternative<Accept>(message.body) ||
@@ -77,7 +77,7 @@ void Recovery::on_message(TicksMs now, const RecoveryMessage& message, RecoveryO
 }
 
 void Recovery::on(NodeIndex, const Ask&, RecoveryOutput&) {
-  // Of this epoch: it has not ended yet.
+  // The question is about this epoch, which has not ended yet.
 }
 
 void Recovery::on(NodeIndex, const Learn& learn, RecoveryOutput& output) {
@@ -111,7 +111,7 @@ void Recovery::withdraw(TicksMs now, const std::string& reason, RecoveryOutput& 
 
 void Recovery::seal(RecoveryOutput& output) {
   if (state_ != RecoveryState::kRunning) return;
-  if (is_witness()) {  // nothing has to stop
+  if (is_witness()) {  // A witness has nothing to stop.
     state_ = RecoveryState::kSealed;
     return;
   }
@@ -145,7 +145,7 @@ NodeReport Recovery::report() const {
           reason_};
 }
 
-// How many members that are not suspected come before this node.
+// Returns how many members that are not suspected come before this node.
 TicksMs Recovery::turn() const {
   return std::count_if(members().begin(), members().end(),
                        [&](NodeIndex member) { return member < self_ && !peer(member).suspected; });
@@ -202,7 +202,7 @@ void Recovery::start_proposing(RecoveryOutput& output) {
   continue_proposing(output);
 }
 
-// Another ballot is above this node's: its proposer gets the time to finish, which it needs after
+// Another ballot is above this node's. Its proposer gets the time to finish, which it needs after
 // the last lease is over.
 void Recovery::step_back(Ballot above) {
   highest_round_ = std::max(highest_round_, above.round);
@@ -244,7 +244,7 @@ void Recovery::continue_proposing(RecoveryOutput& output) {
   adopt(decision, output);
 }
 
-// Null: not yet.
+// Returns the decision to propose, or null if that is not possible yet.
 DecisionPtr Recovery::choose_proposal() const {
   if (const DecisionPtr& bound = proposer_.bound_to();
       bound && !RUEDA_MUTANT(kChosenDecisionIgnored)) {
@@ -274,7 +274,7 @@ void Recovery::on(NodeIndex from, const Promise& promise, RecoveryOutput& output
 }
 
 void Recovery::on(NodeIndex from, const Accept& accept, RecoveryOutput& output) {
-  // Too early: it will come again.
+  // The message came too early, and will come again.
   if (!may_accept(*accept.decision)) return;
   const Ballot before = acceptor_.promised();
   if (!acceptor_.accept(accept.ballot, accept.decision)) {
@@ -298,10 +298,11 @@ void Recovery::on(NodeIndex, const Refuse& refuse, RecoveryOutput&) {
 
 // --- R5: nobody is left out who could still deliver ----------------------------------------------
 
-// A node's lease counts from when it sent a heartbeat that this node heard, which is before this
-// node heard it; and a sealed node answers no heartbeat.
+// Returns whether the node may be left out. Its lease counts from when it sent a heartbeat that
+// this node heard, which is before this node heard it; and a sealed node answers no heartbeat.
 bool Recovery::is_evictable(NodeIndex node) const {
-  // Nobody goes on whom it could differ from: this is only the patience to hear all who are there.
+  // Without heartbeats nobody goes on whom the node could differ from, so this is only the patience
+  // to hear all who are there.
   if (!has_heartbeats()) {
     return node == self_ || peer(node).suspected || now_ >= sealed_at_ + options_.eviction_ms;
   }
@@ -309,7 +310,7 @@ bool Recovery::is_evictable(NodeIndex node) const {
 }
 
 bool Recovery::may_accept(const Decision& decision) const {
-  // Who has withdrawn has sealed the epoch, and delivers nothing.
+  // A node that has withdrawn has sealed the epoch, and delivers nothing.
   return !has_heartbeats() ||
          std::all_of(decision.lost.begin(), decision.lost.end(), [&](NodeIndex node) {
            return is_evictable(node) ||
@@ -343,7 +344,8 @@ void Recovery::adopt(const DecisionPtr& decision, RecoveryOutput& output) {
                                                             decision->members.end(), self_))) {
     begin_epoch(*decision, output);
   } else {
-    // Who missed a whole epoch was in none since: a member of one has learned how it began.
+    // This node missed a whole epoch, and was in none since: a member of an epoch has learned how
+    // it began.
     end_job(Status(Code::kNodeLost,
                    "epoch " + std::to_string(epoch_.value) + " of the job began without node " +
                        name(self_) + ", of which the others had not heard for too long",
@@ -381,7 +383,7 @@ void Recovery::begin_epoch(const Decision& decision, RecoveryOutput& output) {
   proposer_ = Proposer();
   highest_round_ = 0;
   if (is_member(self_)) send_heartbeats(output);
-  // The decision did not know of it yet.
+  // The decision did not know of this node's withdrawal yet.
   if (withdraws_) seal(output);
   deliver_and_free(output);
 }
@@ -394,7 +396,8 @@ void Recovery::carry_over(Track track, const TrackDecision& decision, NextEpoch&
     const Seq was{decision.first.value + i};
     next.operations.push_back({was, seq, operation.verdict});
     if (operation.verdict != Verdict::kComplete || !holdings.holds(was)) continue;
-    // No chunk is final without this node's part, so it has launched what is complete anywhere.
+    // No chunk is final without this node's part, so the node has launched what is complete
+    // anywhere.
     const std::vector<bool>& chunks = holdings.at(was).chunks;
     RUEDA_CHECK(chunks.size() == operation.servers.size());
     for (size_t chunk = 0; chunk < operation.servers.size(); ++chunk) {
@@ -425,7 +428,8 @@ void Recovery::end_job(Status status, std::vector<Seq> diverged, RecoveryOutput&
   output.ended = JobEnd{std::move(status), std::move(diverged)};
 }
 
-// Null: nobody knows what became of them.
+// Returns the delivered operations that those who go on repeat. With null for a decision nobody
+// knows what became of them, and all are returned.
 std::vector<Seq> Recovery::diverged_by(const Decision* decision) const {
   std::vector<Seq> diverged;
   for (const Track track : {Track::kLockable, Track::kDecreed}) {
@@ -500,7 +504,6 @@ void Recovery::hash(Fnv1a& hash) const {
 }
 
 // --- R1, R2, R5: an epoch that is not sealed -----------------------------------------------------
-// Recovery in an epoch that is not sealed: leases, acknowledgements, deliveries (R1, R2, R5).
 
 bool Recovery::may_launch(int64_t bytes, Track track) const {
   const int64_t unstable = held(track).bytes();
@@ -543,12 +546,12 @@ void Recovery::hold_deliveries(TicksMs now, bool hold, RecoveryOutput& output) {
 
 void Recovery::on_chunk(TicksMs now, Seq seq, size_t chunk, RecoveryOutput& output) {
   now_ = now;
-  // Once sealed, the report must stay true.
+  // A sealed node changes nothing, because its report must stay true.
   if (state_ != RecoveryState::kRunning && !RUEDA_MUTANT(kDeliverAfterSeal)) return;
   RetentionTable& holdings = held(track_of(seq));
   if (!holdings.add_chunk(seq, chunk)) return;
   if (holdings.free_partial(seq)) output.freed_partials.push_back(seq);
-  // Otherwise frames, or at the latest heartbeats, carry it.
+  // Frames carry the acknowledgement while traffic goes on, or heartbeats at the latest.
   const bool traffic_stops =
       !held(Track::kLockable).any_under_way() && !held(Track::kDecreed).any_under_way();
   const bool much_is_unstable = 2 * holdings.bytes() > options_.max_unstable_bytes;
@@ -594,7 +597,7 @@ void Recovery::deliver_track(RetentionTable& holdings, RecoveryOutput& output) {
 
 Seq Recovery::stable(Track track) const {
   Seq least = held(track).complete();
-  // Policy `fail` never goes back to F.
+  // Policy `fail` never goes back to F, so F need not be kept for others.
   if (!holds_for_recovery() || RUEDA_MUTANT(kFinalFreedEarly)) return least;
   for (const NodeIndex member : members()) {
     if (member != self_) least = std::min(least, peer(member).complete[index_of(track)]);
@@ -620,7 +623,8 @@ void Recovery::on(NodeIndex from, const Heartbeat& heartbeat, RecoveryOutput& ou
   for (size_t track = 0; track < kTracks; ++track) {
     sender.complete[track] = std::max(sender.complete[track], heartbeat.complete[track]);
   }
-  // It has entered the epoch, and cannot deliver until it is heard.
+  // The sender has entered the epoch, and cannot deliver until it is heard, so it is answered at
+  // once.
   if (first || is_witness()) send_heartbeat(from, output);
   deliver_and_free(output);
 }

@@ -112,11 +112,12 @@ RetentionTable RetentionTable::carried_over(const TrackDecision& decision) const
   for (size_t i = 0; i < decision.operations.size(); ++i) {
     const Seq was{decision.first.value + i};
     if (was <= freed_) {
-      ++next.freed_.value;  // others still hold it
+      ++next.freed_.value;  // Others still hold it.
       continue;
     }
     HeldOperation operation = at(was);
-    operation.name = {};  // decided upon: its number means one operation in the next epoch
+    // It was decided upon, so its number means one operation in the next epoch.
+    operation.name = {};
     switch (decision.operations[i].verdict) {
       case Verdict::kComplete: break;
       case Verdict::kRedo:

@@ -11,7 +11,7 @@ Shards same_for_all(int nodes, ElementRange range) {
   return Shards(static_cast<size_t>(nodes), range);
 }
 
-// What a node and the one opposite it send: different halves.
+// Returns the half that each node sends to the node opposite. The two nodes send different halves.
 Shards halves(int nodes, int64_t elements, int of_first_nodes) {
   Shards shards;
   for (int node = 0; node < nodes; ++node) {

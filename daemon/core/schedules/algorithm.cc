@@ -24,10 +24,12 @@ constexpr std::array kChoices{
     Named{AlgorithmChoice::kCentral, "central"},
 };
 
-// Of a node. From there on a ring's chunks overlap, which the model does not know of.
+// The largest part of a node for which the model holds. From there on a ring's chunks overlap,
+// which the model does not know of.
 constexpr int64_t kMaxOfOneChunk = 128 << 10;
 
-// A network of 10 Gbit/s, and one core's additions: for tables that must not be measured.
+// The costs of a network of 10 Gbit/s, and of one core's additions, for tables that must not be
+// measured.
 constexpr TransferCosts kUsualCosts{25e-6, 0.8e-9, 0.1e-9};
 
 Algorithm only(AlgorithmChoice choice) {
@@ -93,7 +95,8 @@ double cost_s(Algorithm algorithm, int nodes, int64_t bytes, const TransferCosts
   const auto s = static_cast<double>(bytes);
   const double both = costs.s_per_byte + costs.add_s_per_byte;
   const int doublings = std::bit_width(static_cast<unsigned>(nodes)) - 1;
-  // Nodes beyond a power of two hand theirs to another one first, and get the result from it.
+  // Nodes beyond a power of two hand their values to another node first, and get the result from
+  // it.
   const bool folds = nodes != 1 << doublings;
   const double fold = folds ? 2 * costs.latency_s + s * (costs.s_per_byte + both) : 0;
   const double core = 1 << doublings;

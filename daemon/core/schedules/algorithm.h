@@ -1,4 +1,5 @@
-// How an all-reduce goes between nodes, and which way is the quickest for how many bytes.
+// The ways in which an all-reduce may go between nodes, and which of them is the quickest for how
+// many bytes.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +12,20 @@ namespace rueda::core {
 
 enum class Algorithm : uint8_t {
   kRing,               // core/schedules/ring_schedule.h
-  kRecursiveDoubling,  // the others: core/schedules/pairwise_schedule.h
+  kRecursiveDoubling,  // This and the others are in core/schedules/pairwise_schedule.h.
   kHalvingDoubling,
   kDirect,
   kCentral,
 };
 
-// As below.
+// Returns the name that parse_algorithm() takes.
 const char* to_string(Algorithm algorithm);
 
-// What a job is told; all of its nodes the same.
+// The choice that a job is told; all of its nodes must be told the same.
 enum class AlgorithmChoice : uint8_t {
-  kAuto,   // by what the network and the machine measure when the job starts
-  kTable,  // by fixed sizes: two runs choose alike
-  // Always this one.
+  kAuto,   // By what the network and the machine measure when the job starts.
+  kTable,  // By fixed sizes, so that two runs choose alike.
+  // Each of these makes the job use this one algorithm always.
   kRing,
   kRecursiveDoubling,
   kHalvingDoubling,
@@ -32,12 +33,12 @@ enum class AlgorithmChoice : uint8_t {
   kCentral,
 };
 
-// "auto", "table", "ring", "recursive-doubling", "halving-doubling", "direct", "central".
+// Returns "auto", "table", "ring", "recursive-doubling", "halving-doubling", "direct" or "central".
 const char* to_string(AlgorithmChoice choice);
-// The error lists the names.
+// Returns the choice with this name. The error lists the names that there are.
 Result<AlgorithmChoice> parse_algorithm(const std::string& name);
 
-// Ascending; the last line is for all that is larger, too.
+// A line of a table. Lines ascend by bytes; the last line is for all that is larger, too.
 struct AlgorithmLine {
   int64_t up_to_bytes = 0;
   Algorithm algorithm = Algorithm::kRing;
@@ -46,35 +47,38 @@ struct AlgorithmLine {
 };
 using AlgorithmTable = std::vector<AlgorithmLine>;
 
-// The table is not empty.
+// Returns the algorithm for so many bytes. The table must not be empty.
 Algorithm algorithm_for(const AlgorithmTable& table, int64_t bytes);
 
-// The same with the cut-overs moved to 2^cutover_log2 times the bytes, within what always_rings()
-// leaves; kRingAlways (tuning.h): the ring. A table of one line is somebody's word, and stays.
+// Returns the algorithm for so many bytes with the cut-overs moved to 2^cutover_log2 times the
+// bytes, within what always_rings() leaves; with kRingAlways (tuning.h) that is the ring. A table
+// of one line is somebody's explicit choice, and is not moved.
 Algorithm tuned_algorithm_for(const AlgorithmTable& table, int64_t bytes, int32_t cutover_log2,
                               AlgorithmChoice choice, int nodes);
 
-// Of a message between two nodes (Hockney's model), and of adding what has come.
+// The costs of a message between two nodes (Hockney's model), and of adding what has come.
 struct TransferCosts {
   double latency_s = 0;
   double s_per_byte = 0;
   double add_s_per_byte = 0;
 };
 
-// Of an all-reduce of so many bytes among `nodes`, 2 or more.
+// Returns the seconds that an all-reduce of so many bytes takes among `nodes`, which must be 2 or
+// more.
 double cost_s(Algorithm algorithm, int nodes, int64_t bytes, const TransferCosts& costs);
 
-// The quickest for each power of two of bytes, of the ring, recursive doubling and
-// halving-doubling; from the first size on for which the ring is, the ring.
+// Returns a table with the quickest of the ring, recursive doubling and halving-doubling for each
+// power of two of bytes. From the first size on for which the ring is quickest, it has the ring.
 AlgorithmTable make_table(int nodes, const TransferCosts& costs);
 
-// Without measurements: that of kTable for so many nodes, or the one algorithm. Not of kAuto.
+// Returns the table that needs no measurements: that of kTable for so many nodes, or one with a
+// single algorithm. The choice must not be kAuto.
 AlgorithmTable fixed_table(AlgorithmChoice choice, int nodes);
 
-// Whether an operation of so many bytes goes round the ring, whatever is measured.
+// Returns whether an operation of so many bytes goes round the ring, whatever is measured.
 bool always_rings(AlgorithmChoice choice, int nodes, int64_t bytes);
 
-// What the choice may come to beside the ring; empty: nothing.
+// Returns the algorithms, beside the ring, that the choice may lead to; empty if there are none.
 std::vector<Algorithm> exchanges_of(AlgorithmChoice choice);
 
 }  // namespace rueda::core

@@ -82,7 +82,7 @@ class Builder {
 
   void halve_and_double(int core) {
     BlockRange mine = all();
-    std::vector<BlockRange> others;  // by step
+    std::vector<BlockRange> others;  // The index is the step.
     for (int distance = 1; distance < core; distance *= 2) {
       const int middle = (mine.begin + mine.end) / 2;
       BlockRange given{middle, mine.end};

@@ -2,17 +2,20 @@
 // steps, where a ring of n nodes takes 2(n - 1). What is to be reduced is cut into blocks; a node
 // begins with the sums of its own ranks in all of them, and runs through a program.
 //
-// - Recursive doubling: in step k with the node whose number differs in bit k, everything. log2(n)
-//   steps, each with all bytes (Thakur, Rabenseifner and Gropp 2005, section 4.1).
-// - Halving-doubling: in step k only the half that the other one is to own, then back the same way
-//   (ibid.; Rabenseifner 2004). 2 log2(n) steps, 2 (n - 1) / n of the bytes.
+// - Recursive doubling: in step k a node exchanges everything with the node whose number differs in
+//   bit k. That takes log2(n) steps, each with all bytes (Thakur, Rabenseifner and Gropp 2005,
+//   section 4.1).
+// - Halving-doubling: in step k a node sends only the half that the other one is to own, then the
+//   results go back the same way (ibid.; Rabenseifner 2004). That takes 2 log2(n) steps and
+//   2 (n - 1) / n of the bytes.
 //   The sums of both are those of a binary tree of nodes, the same for each element: the bits do
-//   not depend on which of the two it is, nor on how an operation is cut. With n that is no power
-//   of two, those beyond the largest one hand theirs to a node in it first, and get the result from
+//   not depend on which of the two it is, nor on how an operation is cut. If n is no power of two,
+//   those beyond the largest one hand their values to a node in it first, and get the result from
 //   it.
-// - Direct: each block to the node that owns it, which adds all at once, in the order of the nodes;
-//   then from it to all. 2 steps, with messages to all others in each.
-// - Central: all to node 0, and back, as to a parameter server: the baseline of the literature.
+// - Direct: each block goes to the node that owns it, which adds all at once, in the order of the
+//   nodes, and sends the result to all. That takes 2 steps, with messages to all others in each.
+// - Central: all values go to node 0, and back, as with a parameter server. It is the baseline of
+//   the literature.
 #pragma once
 
 #include <vector>
@@ -22,7 +25,7 @@
 
 namespace rueda::core {
 
-// [begin, end) of the program's blocks.
+// The program's blocks from `begin` to before `end`.
 struct BlockRange {
   int begin = 0;
   int end = 0;
@@ -34,17 +37,18 @@ struct BlockRange {
 struct PairwiseSend {
   NodeIndex to;
   BlockRange blocks;
-  int after = 0;          // goes when so many of the node's receives are done, before the next
-  bool is_final = false;  // values that need no more additions
+  int after = 0;          // Goes when so many receives are done, before the next one.
+  bool is_final = false;  // Its values need no more additions.
 };
 
-// Done one after the other, in this order. The blocks must not be on their way out any more.
+// A node does its receives one after the other, in this order. A receive waits until its blocks are
+// not on their way out any more.
 struct PairwiseReceive {
   NodeIndex from;
   BlockRange blocks;
-  bool adds = false;  // else they take the place of what is there
-  // Added together with the next one, of the same blocks, when both have come: the node's own
-  // values and theirs in the order of the nodes.
+  bool adds = false;  // If false, the values take the place of what is there.
+  // The values are added together with those of the next receive, which has the same blocks, when
+  // both have come: the node's own values and theirs, in the order of the nodes.
   bool joins_next = false;
   bool becomes_final = false;
 };
@@ -55,13 +59,14 @@ struct PairwiseProgram {
   std::vector<PairwiseReceive> receives;
 };
 
-// From one node to another go at most so many messages of a program.
+// The most messages of a program that go from one node to another.
 inline constexpr int kMaxMessages = 2;
 
-// Not of the ring. nodes >= 2.
+// Returns the node's program for an algorithm that is not the ring, among 2 or more nodes.
 PairwiseProgram make_exchange(Algorithm algorithm, int nodes, NodeIndex self);
 
-// Whom the node sends something, and whom it receives something from, in one of these; ascending.
+// The nodes that a node sends something to, and those it receives something from, in one of several
+// algorithms; both ascend.
 struct PairwisePeers {
   std::vector<NodeIndex> to;
   std::vector<NodeIndex> from;

@@ -14,15 +14,17 @@ namespace {
 
 constexpr size_t kMaxEnumerated = 8;
 constexpr size_t kMaxImproved = 32;
-// Each betters the order, so that it would end by itself; but nobody has proven how soon.
+// Each improvement betters the order, so that they would end by themselves; but nobody has proven
+// how soon.
 constexpr int kMaxImprovements = 200;
-// Measurements of equal links differ by less: then nodes ascend, and two runs give the same ring.
+// An order must be faster by this factor. Measurements of equal links differ by less, so with equal
+// links nodes ascend, and two runs give the same ring.
 constexpr double kMuchFaster = 1.25;
-constexpr size_t kImproved = 8;  // not more than kMaxEnumerated
+constexpr size_t kImproved = 8;  // It is not more than kMaxEnumerated.
 
 using Order = std::vector<int>;
 
-// Compared in this order: the first that is larger, or smaller, wins.
+// Fields are compared in this order: the first that is larger, or smaller, wins.
 struct Score {
   double slowest = 0;
   double sum = 0;
@@ -56,7 +58,8 @@ class Rings {
     return order;
   }
 
-  // All orders that keep racks together, in lexicographic order.
+  // Returns the best of all orders that keep racks together, which are tried in lexicographic
+  // order.
   Order best() const {
     Order order(size());
     std::iota(order.begin(), order.end(), 0);
@@ -72,8 +75,8 @@ class Rings {
     return best;
   }
 
-  // From there on the fastest link to a node of the same rack; once there is none left, to any
-  // other. Turned so that it begins with node 0.
+  // Goes on from `start` over the fastest link to a node of the same rack; once there is none left,
+  // to any other node. The result is turned so that it begins with node 0.
   Order greedy(int start) const {
     Order order{start};
     std::vector<bool> is_placed(size());
@@ -99,7 +102,7 @@ class Rings {
     return score(order).slowest > kMuchFaster * score(than).slowest;
   }
 
-  // The best of those that come of the most promising greedy ones.
+  // Returns the best of the orders that the most promising greedy ones are improved to.
   Order improved() const {
     std::vector<Order> orders;
     for (int start = 0; start < static_cast<int>(size()); ++start) orders.push_back(greedy(start));
@@ -143,7 +146,8 @@ class Rings {
     return true;
   }
 
-  // The first change that betters it. Node 0 stays where it is: a ring has no beginning.
+  // Makes the first change that betters the order. Node 0 stays where it is, because a ring has no
+  // beginning.
   bool improve_once(Order& order) const {
     const auto n = static_cast<ptrdiff_t>(order.size());
     for (ptrdiff_t i = 1; i < n; ++i) {

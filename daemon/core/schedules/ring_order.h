@@ -1,7 +1,7 @@
-// In which order the nodes of a job stand in its ring. Nodes of a rack stand next to each other, so
-// that the ring leaves each rack once; what freedom that leaves is used to avoid slow links, where
-// bandwidths have been measured. Deterministic. The coordinator decides, and tells the others with
-// the start.
+// The order in which the nodes of a job stand in its ring. Nodes of a rack stand next to each
+// other, so that the ring leaves each rack once; the freedom that is left is used to avoid slow
+// links, where bandwidths have been measured. The result is deterministic. The coordinator decides,
+// and tells the others with the start.
 #pragma once
 
 #include <string>
@@ -9,18 +9,20 @@
 
 namespace rueda::core {
 
-// By node, from and to: in any unit, 0 where nothing came through; the diagonal is not looked at.
-// Empty: nothing has been measured.
+// The bandwidth from each node to each other, in any unit; 0 where nothing came through. The
+// diagonal is not looked at. It is empty if nothing has been measured.
 using Bandwidths = std::vector<std::vector<double>>;
 
-// An order of the nodes 0 .. racks.size() - 1, of which there is one at least; begins with 0.
-// `racks`: by node, a name; empty: the node is in a rack of its own.
+// Returns an order of the nodes 0 .. racks.size() - 1, of which there must be one at least; it
+// begins with 0. `racks` has the name of each node's rack; a node with an empty name is in a rack
+// of its own.
 //
-// Without bandwidths, racks in the order of their first nodes, and nodes ascending. With them, if
-// that makes the slowest link faster by more than a quarter: the cycle whose slowest link is the
-// fastest, of these one with the largest sum, of these the first in lexicographic order: up to 8
-// nodes the best there is; up to 32 a good one, found by choosing the fastest next link, and then
-// reversing stretches and moving nodes; beyond that by the first of these alone.
+// Without bandwidths, racks are in the order of their first nodes, and nodes ascend. With them,
+// that is so unless another order makes the slowest link faster by more than a quarter. Then the
+// result is the cycle whose slowest link is the fastest, of these one with the largest sum, of
+// these the first in lexicographic order. Up to 8 nodes it is the best there is. Up to 32 nodes it
+// is a good one, found by choosing the fastest next link, and then reversing stretches and moving
+// nodes; beyond that it is found by the first of these alone.
 std::vector<int> ring_order(const std::vector<std::string>& racks, const Bandwidths& bandwidths);
 
 }  // namespace rueda::core

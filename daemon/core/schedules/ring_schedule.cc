@@ -12,7 +12,7 @@ int64_t pieces_for(int64_t largest_shard, int64_t max_chunk_elements) {
 
 }  // namespace
 
-// Written so that it cannot overflow.
+// This is written so that it cannot overflow.
 ElementRange nearly_equal_part(ElementRange whole, int64_t i, int64_t parts) {
   const int64_t quotient = whole.count() / parts;
   const int64_t remainder = whole.count() % parts;
@@ -62,11 +62,11 @@ ElementRange RingCut::chunk(int64_t piece, int shard) const {
 
 Route route_of(CollectiveKind kind, int nodes, NodeIndex root, int round, int shard) {
   const auto node = [nodes](int index) { return NodeIndex{index % nodes}; };
-  const int around = nodes - 1;  // from a node to the one before it
+  const int around = nodes - 1;  // The steps from a node to the one before it.
   switch (kind) {
     case CollectiveKind::kAllgather: return {node(shard), 0, around, true};
     case CollectiveKind::kReduceScatter: return {node(shard), around, around, false};
-    // What stays on its node comes last: the network has work by then.
+    // The part that stays on its node comes last, because the network has work by then.
     case CollectiveKind::kAlltoall: return {node(shard), 0, around - round, false};
     case CollectiveKind::kBroadcast: return {root, 0, around, true};
     case CollectiveKind::kReduce: return {node(root.value + 1), around, around, false};

@@ -11,8 +11,8 @@
 //
 // In an all-to-all what goes equally far is a round of its own, the farthest first. Where one rank
 // is the root, there is a single chain of nodes, and one chunk a piece: a broadcast goes down it
-// from the root, a reduction up to the root; in a scatter what goes farthest goes first, in a
-// gather what comes from farthest. There no link carries more than the root itself must send, or
+// from the root, a reduction up to the root. In a scatter what goes farthest goes first, in a
+// gather what comes from farthest. In these no link carries more than the root itself must send, or
 // take.
 #pragma once
 
@@ -29,19 +29,20 @@ namespace rueda::core {
 
 using rueda::ElementRange;
 
-// The i-th of `parts` nearly equal parts; the first ones may have one element more.
+// Returns the i-th of `parts` nearly equal parts; the first ones may have one element more.
 ElementRange nearly_equal_part(ElementRange whole, int64_t i, int64_t parts);
 
-// How one operation is cut. Every node computes the same one from the batch and the job's layout.
+// The cut of one operation. Every node computes the same one from the batch and the job's layout.
 class RingCut {
  public:
-  // Into nearly equal shards. elements >= 0, shards >= 1, max_chunk_elements >= 1. There is at
-  // least one piece, so that an operation without elements still goes round (a barrier).
+  // Cuts into nearly equal shards, with elements >= 0, shards >= 1 and max_chunk_elements >= 1.
+  // There is at least one piece, so that an operation without elements still goes round (a
+  // barrier).
   RingCut(int64_t elements, int shards, int64_t max_chunk_elements);
-  // Into these, by round. The rounds' pieces follow each other; each round has as many shards, 1 or
-  // more, and likewise at least one piece.
+  // Cuts into these shards, by round. The rounds' pieces follow each other. All rounds must have
+  // the same number of shards, at least 1. Each round has at least one piece.
   RingCut(const std::vector<std::vector<ElementRange>>& rounds, int64_t max_chunk_elements);
-  // One more round, behind the last, of a cut that was made with rounds.
+  // Adds one more round behind the last, to a cut that was made with rounds.
   void add_round(const std::vector<ElementRange>& shards, int64_t max_chunk_elements);
 
   int64_t elements() const { return elements_; }
@@ -49,9 +50,9 @@ class RingCut {
   int64_t pieces() const { return pieces_; }
   int64_t chunks() const { return pieces_ * shards_; }
   int round_of(int64_t piece) const;
-  // The elements of chunk `piece` of shard `shard`; may be empty.
+  // Returns the elements of chunk `piece` of shard `shard`, of which there may be none.
   ElementRange chunk(int64_t piece, int shard) const;
-  // The same, of the chunk with number piece * shards + shard.
+  // Returns the elements of the chunk with number piece * shards + shard.
   ElementRange chunk_at(int64_t number) const {
     return chunk(number / shards_, static_cast<int>(number % shards_));
   }
@@ -66,17 +67,17 @@ class RingCut {
   int64_t elements_ = 0;
   int shards_;
   int64_t pieces_ = 0;
-  std::vector<Round> rounds_;  // none: a single one, of equal shards
+  std::vector<Round> rounds_;  // Without any, there is a single round of equal shards.
 };
 
 enum class RingPhase : uint8_t { kReduce, kGather };
 
-// The way of a chunk.
+// The way of a chunk round the ring.
 struct Route {
   NodeIndex origin{0};
-  int reduce_hops = 0;      // so many nodes behind the origin add theirs; then it is final
-  int hops = 0;             // steps from node to node, in all; 0: it never leaves
-  bool is_for_all = false;  // whoever has the final values keeps them; else the last node alone
+  int reduce_hops = 0;      // So many nodes behind the origin add to it; then it is final.
+  int hops = 0;             // Steps from node to node, in all; 0: it never leaves.
+  bool is_for_all = false;  // All nodes keep the final values; if false, the last alone.
 
   RingPhase first_phase() const {
     return reduce_hops > 0 ? RingPhase::kReduce : RingPhase::kGather;
@@ -84,25 +85,27 @@ struct Route {
   NodeIndex last(int nodes) const { return NodeIndex{(origin.value + hops) % nodes}; }
 };
 
-// nodes >= 1; `root`, a node, where the kind has one; `round` of RingCut.
+// Returns the route of a chunk among `nodes` >= 1 nodes. `root` is a node, where the kind has one;
+// `round` is of RingCut.
 Route route_of(CollectiveKind kind, int nodes, NodeIndex root, int round, int shard);
-// What RingCut must have of it.
+// These return how many rounds and shards RingCut must have for the collective.
 int rounds_of(CollectiveKind kind, int nodes);
 constexpr int shards_of(CollectiveKind kind, int nodes) { return has_root(kind) ? 1 : nodes; }
 
-// How many steps a chunk has taken when it arrives at the node in this phase; none: it never does.
+// Returns how many steps a chunk has taken when it arrives at the node in this phase, or none if it
+// never does.
 std::optional<int> steps_taken(const Route& route, RingPhase phase, NodeIndex node, int nodes);
 
-// What a node does with a chunk that has arrived.
+// The work of a node on a chunk that has arrived, in this order.
 struct RingStep {
-  bool adds = false;      // its own partial sum, first
-  bool is_final = false;  // then
-  bool keeps = false;     // the final values
-  bool forwards = false;  // to the next node
+  bool adds = false;      // It adds its own partial sum.
+  bool is_final = false;  // The values are final after that.
+  bool keeps = false;     // It keeps the final values.
+  bool forwards = false;  // It sends the chunk to the next node.
 
   RingPhase phase() const { return is_final ? RingPhase::kGather : RingPhase::kReduce; }
 };
-// It can have arrived (checked).
+// Returns the node's work on a chunk. It must be possible that the chunk has arrived (checked).
 RingStep ring_step(const Route& route, RingPhase phase, NodeIndex node, int nodes);
 
 }  // namespace rueda::core
