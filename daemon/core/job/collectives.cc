@@ -105,7 +105,7 @@ void Collectives::submit(LocalSubmission submission, Output& output) {
     report_if_ready(submission.descriptor->name);
     return;
   }
-  // What waited for this rank alone goes before it.
+  // Tensors that waited for this rank alone are reported before its join.
   for (const auto& [name, tensor] : submissions_.pending()) {
     if (*name != kJoinName) report_if_ready(*name);
   }
@@ -155,7 +155,7 @@ Status Collectives::on_message(NodeIndex from, const StallMessage& message, Stal
 }
 
 void Collectives::on_rank_left(Rank rank, Output& output) {
-  leave_fast_path();  // from here on what is submitted is refused
+  leave_fast_path();  // From here on submissions are refused.
   left_.insert(rank);
   agreement_->on_rank_left(rank);
   for (const LocalSubmission& submission : submissions_.remove_unreported()) {
@@ -209,22 +209,24 @@ bool Collectives::tells_what_ended() const {
 DescriptorPtr Collectives::change_of(const OrderedOperation& operation) const {
   if (!operation.error.is_ok() || track_of(operation.seq) != Track::kDecreed) return nullptr;
   const PendingTensor* tensor = submissions_.find(operation.tensors.front());
-  // The launch will say so.
+  // The launch will return the error.
   if (!tensor || !tensor->reported || tensor->disagrees) return nullptr;
   const DescriptorPtr& descriptor = tensor->first().descriptor;
   return moves_data(descriptor->kind) ? nullptr : descriptor;
 }
 
 void Collectives::order(std::vector<OrderedOperation> operations) {
-  if (locals_.empty()) return;  // called here, carried out elsewhere
+  if (locals_.empty()) return;  // The order was called here, and is carried out on other nodes.
   for (OrderedOperation& operation : operations) {
-    if (!is_on_fast_path_) to_tables(operation);  // settled since it was taken
+    // The fast path was left after the operation was taken.
+    if (!is_on_fast_path_) to_tables(operation);
     tell_apart(operation);
     ordered_[index_of(track_of(operation.seq))].push_back(std::move(operation));
   }
 }
 
-// L11. What another operation has already, or nobody here has submitted, is not this one's: zeros.
+// Finds the tensors to which this node gives zeros, which are those that another operation has
+// already, or that nobody here has submitted (L11). The others lose their descriptor.
 void Collectives::tell_apart(OrderedOperation& operation) {
   if (!submissions_.have_all_joined()) operation.descriptors.clear();
   for (size_t i = 0; i < operation.tensors.size(); ++i) {
@@ -237,7 +239,8 @@ void Collectives::tell_apart(OrderedOperation& operation) {
   }
 }
 
-// L7. No member can have completed one of them: some member has not launched it.
+// Takes back operations that are cancelled (L7). No member can have completed one of them, because
+// some member has not launched it.
 void Collectives::cancel(const Cancel& cancelled, Output& output) {
   leave_fast_path();
   const auto take_back = [&](const OrderedOperation& operation) {
@@ -268,8 +271,8 @@ Status Collectives::launch_ordered(Output& output) {
   return status.is_ok() ? launch_track(Track::kLockable, output) : status;
 }
 
-// L11: when all else is over here: what its ranks submitted before, and what they gave zeros to.
-// Ranks that come back from it may use all names again, and go.
+// A join ends when all else is over here: what its ranks submitted before, and what they gave zeros
+// to (L11). Ranks that come back from it may use all names again, and go.
 bool Collectives::may_end_join(const OrderedOperation& join) const {
   const auto oldest = launched_.lower_bound(first_of(Track::kLockable));
   if (oldest != launched_.end() && track_of(oldest->first) == Track::kLockable) return false;
@@ -286,7 +289,7 @@ Status Collectives::launch_track(Track track, Output& output) {
     if (is_join && !may_end_join(next)) return Status::ok();
     const bool is_launched = next.error.is_ok() && !next.outcome;
     if (is_launched && !window_open(next.seq)) return Status::ok();
-    // R2: what is unstable is bounded. What is repeated counts already.
+    // What is unstable is bounded (R2). An operation that is repeated counts already.
     if (is_launched && recovery_ && !next.from_partial &&
         !recovery_->may_launch(bytes_of(next), track)) {
       return Status::ok();
@@ -297,7 +300,7 @@ Status Collectives::launch_track(Track track, Output& output) {
       if (Status status = launch(std::move(operation), output); !status.is_ok()) return status;
     } else {
       if (recovery_) {
-        RUEDA_CHECK(!operation.outcome);  // such a job has one set (job_sets.cc)
+        RUEDA_CHECK(!operation.outcome);  // Such a job has one process set.
         recovery_->on_refused(now_, operation.seq, operation.generation,
                               std::make_shared<const RefusedOperation>(
                                   RefusedOperation{operation.tensors, operation.error}));
@@ -317,8 +320,9 @@ int64_t Collectives::bytes_of(const OrderedOperation& operation) const {
   return bytes;
 }
 
-// Measured from the oldest operation of the track under way, not by their number: operation s uses
-// lane s mod W of the data plane, which the operation W before it must have left.
+// Returns whether there is room for the operation. The window counts from the oldest operation of
+// the track under way, and not by the number of operations: operation s uses lane s mod W of the
+// data plane, which operation s - W must have left.
 bool Collectives::window_open(Seq seq) const {
   const auto oldest = launched_.lower_bound(first_of(track_of(seq)));
   return oldest == launched_.end() || track_of(oldest->first) != track_of(seq) ||
@@ -351,7 +355,7 @@ Status Collectives::launch(OrderedOperation operation, Output& output) {
   return Status::ok();
 }
 
-// Its tensors and tickets, from the table.
+// Finds the operation's tensors and tickets in the table.
 Status Collectives::find_tensors(const OrderedOperation& operation, Launch& launch) {
   const auto refused = [&](const std::string& what) {
     return Status(Code::kInternal, "operation " + std::to_string(number_of(operation.seq)) + " " +
@@ -394,14 +398,14 @@ Status Collectives::find_tensors(const OrderedOperation& operation, Launch& laun
     if (!operation.locked) batch.push_back(descriptor);
     tensors.push_back({descriptor, descriptor->elements()});
   }
-  // Of a plan's batches this was asked when the plan came, and of what became ready since whether
-  // it is what the plan has.
+  // A plan's batches were checked when the plan came, and each tensor that became ready since was
+  // compared with the plan.
   if (!operation.locked) {
     const std::string flaw = find_flaw_of_batch(batch, track_of(operation.seq), id_, layout_);
     if (!flaw.empty()) return refused("has " + flaw);
   }
   launch.tensors = std::make_shared<const std::vector<LaunchTensor>>(std::move(tensors));
-  // What a plan launches was compared with it when it became ready.
+  // Tensors that a plan launches were compared with it when they became ready.
   if (!operation.locked && plan_hash(batch) != operation.plan_hash) {
     return Status(Code::kMismatch, "operation " + std::to_string(number_of(operation.seq)) +
                                        " means another batch on the coordinator than on node " +
@@ -439,7 +443,8 @@ void Collectives::end_operation(const OrderedOperation& operation, const Complet
   for (size_t i = 0; i < operation.tensors.size(); ++i) {
     const std::string& name = operation.tensors[i];
     if (gives_zeros(operation, i)) continue;
-    // What failed may be the tensor's next turn, which this node has not submitted.
+    // The operation that failed may be for the tensor's next turn, which this node has not
+    // submitted.
     if (!operation.error.is_ok() && is_under_way(name)) continue;
     const PendingTensor* tensor = recovery_ ? submissions_.find(name) : nullptr;
     if (tensor) ended_groups_.note(*tensor->first().descriptor);
@@ -451,7 +456,7 @@ void Collectives::end_operation(const OrderedOperation& operation, const Complet
   }
   agreement_->on_operation_ended(operation.seq);
   report_join();
-  // A plan's are nobody's to count.
+  // Operations of a plan are not counted by anybody.
   if (tells_what_ended() && !operation.locked) ended_.push_back(operation.seq);
 }
 
@@ -467,7 +472,8 @@ bool Collectives::is_under_way(const std::string& tensor) const {
 void Collectives::end_submission(const LocalSubmission& submission, const Status& status,
                                  const CompletedOperation& result, uint32_t value, Output& output) {
   if (status.is_ok()) stalls_.on_completed(submission, now_);
-  if (submission.descriptor->kind == CollectiveKind::kJoin && id_ != 0) return;  // the job's tells
+  // The join of all ranks tells the rank.
+  if (submission.descriptor->kind == CollectiveKind::kJoin && id_ != 0) return;
   deliver(submission.rank, submission.ticket, status, result, value, output);
 }
 
@@ -484,7 +490,7 @@ void Collectives::deliver(LocalRank rank, Ticket ticket, const Status& status,
 }
 
 bool Collectives::awaits_decree() const {
-  // What a plan has launched may be cancelled when it is given up, and decreed later.
+  // Operations that a plan has launched may be cancelled when it is given up, and decreed later.
   if (is_locked() || is_on_fast_path_) return in_flight() > 0;
   size_t decreed = 0;
   const auto count = [&](const std::vector<std::string>& tensors) {
@@ -520,7 +526,8 @@ void Collectives::adopt(const NextEpoch& next, TicksMs now, Output& output) {
   stalls_.reset();
   left_.clear();
   AgreementOptions agreement = options_.agreement;
-  agreement.replayed = nullptr;  // it begins with a step, and this is the middle of one
+  // A recorded plan begins with a step, and this is the middle of one.
+  agreement.replayed = nullptr;
   agreement.begun = begun_groups(carried);
   for (size_t track = 0; track < kTracks; ++track) {
     agreement.taken[track] = Seq{next.next_seq[track].value - 1};
@@ -532,19 +539,20 @@ void Collectives::adopt(const NextEpoch& next, TicksMs now, Output& output) {
   for (const std::string& name : names) {
     if (auto ready = submissions_.take_ready(name)) agreement_->on_local_ready(std::move(*ready));
   }
-  // Also those whose node is lost since: some tensors have failed for it already, where this node's
-  // ranks have not submitted them yet.
+  // Ranks whose node has been lost since count, too: some tensors have failed for their goodbye
+  // already, where this node's ranks have not submitted them yet.
   for (const Rank rank : next.left) on_rank_left(rank, output);
 }
 
-// By what has ended, and by what goes on; the rest of a group may be submitted later.
+// Returns the groups that have begun by what has ended and by what goes on; the rest of a group may
+// be submitted later.
 BegunGroups Collectives::begun_groups(const std::set<std::string>& carried) const {
   BegunGroups begun = ended_groups_;
   for (const std::string& name : carried) begun.note(*submissions_.find(name)->first().descriptor);
   return begun;
 }
 
-// The operations that go on, under their new numbers; their tensors.
+// Gives the operations that go on their new numbers, and returns their tensors.
 std::set<std::string> Collectives::carry_over(const NextEpoch& next) {
   std::map<Seq, OrderedOperation> before = std::exchange(launched_, {});
   before.merge(done_);
@@ -555,9 +563,9 @@ std::set<std::string> Collectives::carry_over(const NextEpoch& next) {
   std::set<std::string> carried;
   for (const CarriedOperation& operation : next.operations) {
     const auto it = before.find(operation.was);
-    // Delivered here already, or an error everywhere.
+    // The operation was delivered here already, or is void everywhere.
     if (it == before.end() || operation.verdict == Verdict::kVoid) continue;
-    OrderedOperation next_one;  // without a lock, whatever it had
+    OrderedOperation next_one;  // It has no lock, whatever it had before.
     next_one.seq = operation.seq;
     next_one.tensors = std::move(it->second.tensors);
     carried.insert(next_one.tensors.begin(), next_one.tensors.end());
@@ -578,12 +586,12 @@ std::set<std::string> Collectives::carry_over(const NextEpoch& next) {
   return carried;
 }
 
-// Some who go on have told their ranks so.
+// Ends tensors with errors that some nodes which go on have told their ranks.
 void Collectives::fail_refused(const NextEpoch& next, const std::set<std::string>& carried,
                                Output& output) {
   for (const RefusedPtr& refused : next.refused) {
     for (const std::string& name : refused->tensors) {
-      // What failed is its next turn, which this node has not submitted.
+      // The error is about the tensor's next turn, which this node has not submitted.
       if (carried.contains(name)) continue;
       if (const PendingTensor* tensor = submissions_.find(name)) {
         ended_groups_.note(*tensor->first().descriptor);
@@ -627,7 +635,8 @@ std::optional<NextInPlan> Collectives::next_on_fast_path() const {
   return next && next->generation == fast_path_generation_ ? next : std::nullopt;
 }
 
-// L6, in short: what may be a deviation is for the agreement to judge.
+// A short form of L6: if something may be a deviation, the fast path ends, and the agreement judges
+// it.
 bool Collectives::may_stay_on_fast_path() const {
   const std::optional<NextInPlan> next = next_on_fast_path();
   if (!next) return false;
@@ -710,14 +719,15 @@ void Collectives::end_fast(const OrderedOperation& operation, const CompletedOpe
   const uint32_t batch = *operation.batch;
   const size_t tensors = fast_path_->tensors(batch);
   output.deliveries.reserve(output.deliveries.size() + tensors * locals_.size());
-  // Rank by rank: whoever tells them goes through the memory of one after the other.
+  // Deliveries go rank by rank, because whoever tells the ranks goes through the memory of one
+  // after the other.
   for (size_t local = 0; local < locals_.size(); ++local) {
     const LocalRank rank{static_cast<int32_t>(local)};
     for (size_t tensor = 0; tensor < tensors; ++tensor) {
       deliver(rank, fast_path_->ticket(batch, tensor, rank), Status::ok(), result, 0, output);
       output.deliveries.back().is_first = local == 0;
     }
-    // The last thing that the rank has done.
+    // The batch's last tensor is the last thing that the rank has done.
     stalls_.on_completed(fast_path_->submission(batch, tensors - 1, rank), now_);
   }
   fast_path_->end(batch);

@@ -1,7 +1,7 @@
 // The collectives of one process set on one node: what its ranks have submitted, the order in which
-// it is carried out, and how it ends. Each set has an order of its own, and a lock (rules L2, L10).
-// The coordinator calls the order of sets in which it has no rank, too. Which messages count,
-// whether the epoch is sealed and whom to tell of a failure is the job's to know (job.h). Pure.
+// that is carried out, and how it ends. Each set has an order of its own, and a lock (rules L2,
+// L10). The coordinator also calls the order of sets in which it has no rank. The job (job.h) knows
+// which messages count, whether the epoch is sealed and whom to tell of a failure. Pure.
 #pragma once
 
 #include <array>
@@ -29,18 +29,18 @@ namespace rueda::core {
 
 class Collectives {
  public:
-  // `layout` is the set's, `locals` are the local ranks of its ranks on this node, in their order.
-  // Layout, options and activity, the job's, outlive it.
+  // `layout` is the set's; `locals` are the local ranks of its ranks on this node, in their order.
+  // Layout, options and activity are the job's, and must outlive this object.
   Collectives(uint32_t id, const Layout& layout, std::vector<LocalRank> locals, NodeIndex self,
               const JobOptions& options, NodeActivity& activity);
 
-  // An epoch runs from here on. `recovery` outlives it; null: whatever is done is delivered, and
-  // nothing is held for those who might go on (policy `fail`).
+  // An epoch runs from here on. `recovery` must outlive it. With null, whatever is done is
+  // delivered, and nothing is held for those who might go on (policy `fail`).
   void begin(Epoch epoch, TicksMs now, Recovery* recovery);
-  // The epoch goes on as the next one. What has ended there must not be forgotten, what was
-  // launched by all is carried over, and the rest is agreed on anew.
+  // The epoch goes on as the next one. Operations that have ended in `next` are not forgotten,
+  // those launched by all are carried over, and the rest is agreed on anew.
   void adopt(const NextEpoch& next, TicksMs now, Output& output);
-  // It is over, with nothing in flight: forgets all of it.
+  // The epoch is over, with nothing in flight: forgets all of it.
   void end();
   // The job has failed: ends all submissions with the cause.
   void fail(const Status& cause, Output& output);
@@ -49,32 +49,38 @@ class Collectives {
   // --- This node's ranks
   bool has(LocalRank rank) const { return position_of(rank).has_value(); }
   size_t submissions_of(LocalRank rank) const;
-  size_t in_flight() const;  // submissions
-  // L11: from its join on, until that has ended.
+  size_t in_flight() const;  // The number of submissions that have not ended.
+  // Returns whether the rank has joined: from its join on, until the join has ended (L11).
   bool has_joined(LocalRank rank) const;
   bool has_anybody_joined() const { return submissions_.joined() > 0; }
+  // Takes in a submission of one of this node's ranks. If it is refused, it ends with an error in
+  // `output`.
   void submit(LocalSubmission submission, Output& output);
-  // The set of all ranks: whether it was what the plan in force has, and need not be submitted any
-  // more. Cheap: most are.
+  // Takes the submission if it is what the plan in force has, and returns whether it did; else it
+  // has to be given to submit(). The set must be that of all ranks. The call is cheap, because most
+  // submissions come this way.
   bool submit_again(TicksMs now, LocalRank rank, Ticket ticket, const DescriptorPtr& descriptor) {
     return is_on_fast_path_ && fast_path_->take(now, rank, ticket, descriptor);
   }
-  // Ends it here and now, with an error.
+  // Ends the submission here and now, with an error.
   void refuse(const LocalSubmission& submission, const Status& status, Output& output);
+  // The rank sleeps until the submission with this ticket ends; with no ticket it is awake.
   void set_waited(LocalRank rank, std::optional<Ticket> ticket);
-  // It has said goodbye, with nothing in flight.
+  // The rank has said goodbye, with nothing in flight.
   void on_local_left(LocalRank rank);
 
-  // --- The other nodes. An error ends the epoch.
+  // --- The other nodes. An error ends the epoch
   Status on_message(NodeIndex from, const AgreementMessage& message);
   Status on_message(NodeIndex from, const StallMessage& message, StallOutput& said);
   void on_node_gone(NodeIndex node) { agreement_->on_node_gone(node); }
   // From this place in the order on, no operation can have the rank.
   void on_rank_left(Rank rank, Output& output);
-  // See Agreement.
+  // Tells the agreement that the peer launched another batch under this number
+  // (Agreement::on_diverged()).
   Status on_diverged(Seq seq, uint32_t generation, NodeIndex peer) {
     return agreement_->on_diverged(seq, generation, peer);
   }
+  // Makes this node follow the plan no longer, and returns how far it is (Agreement::withdraw()).
   Frozen withdraw() { return agreement_->withdraw(); }
 
   // --- Time
@@ -82,23 +88,24 @@ class Collectives {
   void on_time(StallOutput& said);
 
   // --- Order
-  // What the agreement has to say now; what it cancels is cancelled. What it ordered is for
-  // order(), when all else that it said has been done.
+  // Returns what the agreement has to say now, after cancelling what it cancels. The caller hands
+  // what it ordered to order(), when all else that it said has been done.
   AgreementOutput end_turn(Output& output);
   void order(std::vector<OrderedOperation> operations);
-  // What the operation changes in the job; null if it moves data, or fails.
+  // Returns the descriptor of the change that the operation makes in the job, or null if it moves
+  // data, or fails.
   DescriptorPtr change_of(const OrderedOperation& operation) const;
   // Launches what the window has room for, and ends a join unless others hold it. An error ends the
   // epoch.
   Status launch_ordered(Output& output);
-  // The set of all ranks: whether joins of others have not ended here.
+  // The set must be that of all ranks: notes whether joins of other sets have not ended here.
   void hold_join(bool is_held) { is_join_held_ = is_held; }
-  // The data plane has completed the operation: there may be more to launch. An error ends the
+  // The data plane has completed the operation, so there may be more to launch. An error ends the
   // epoch.
   Status on_done(Seq seq, Output& output);
-  // With recovery: what is done is delivered when the recovery says so.
+  // Delivers a done operation, when the recovery says so. Without recovery, on_done() delivers.
   void deliver(const CompletedOperation& completed, Output& output);
-  // What the recovery had to say to launches and ends meanwhile.
+  // Returns what the recovery has said to launches and ends since the last call.
   RecoveryOutput take_recovery_output() { return std::exchange(recovery_output_, {}); }
 
   uint32_t id() const { return id_; }
@@ -107,22 +114,25 @@ class Collectives {
   const SubmissionTable& submissions() const { return submissions_; }
   const StallInspector& stalls() const { return stalls_; }
   const std::set<Rank>& left() const { return left_; }
-  // Whether a submission is in flight that no operation has yet: the coordinator is to end it.
+  // Returns whether a submission is in flight that no operation has yet, so that the coordinator
+  // has to end it.
   bool awaits_decree() const;
-  // A plan is in force. While it is being given up, too.
+  // Returns whether a plan is in force, which it is also while it is being given up.
   bool is_locked() const { return agreement_ && agreement_->is_locked(); }
   const Plan* plan() const { return agreement_ ? agreement_->plan() : nullptr; }
 
  private:
-  // The fast path is left after this part, a quarter, of AgreementOptions::patience_ms.
+  // The fast path is left when its oldest submission has waited for 1/kFastPathsInPatience, a
+  // quarter, of AgreementOptions::patience_ms.
   static constexpr TicksMs kFastPathsInPatience = 4;
 
   void report_if_ready(const std::string& tensor);
-  // A join comes after all that its ranks have submitted. What was launched on the fast path may
-  // still be cancelled, and reported then.
+  // Reports that all ranks have joined, if they have. A join comes after all that its ranks have
+  // submitted. Until the operations of the fast path have ended it is not reported, because they
+  // may still be cancelled, and reported then.
   void report_join();
   void tell_apart(OrderedOperation& operation);
-  // To the tensor at this place this node gives zeros.
+  // Returns whether this node gives zeros to the operation's tensor at this place.
   static bool gives_zeros(const OrderedOperation& operation, size_t place) {
     return place < operation.descriptors.size() && operation.descriptors[place];
   }
@@ -135,14 +145,14 @@ class Collectives {
   CompletedOperation result_of(const OrderedOperation& operation) const;
   void end_operation(const OrderedOperation& operation, const CompletedOperation& result,
                      Output& output);
-  // An operation that this node has launched has the tensor.
+  // Returns whether an operation that this node has launched has the tensor.
   bool is_under_way(const std::string& tensor) const;
   void end_submission(const LocalSubmission& submission, const Status& status,
                       const CompletedOperation& result, uint32_t value, Output& output);
   void deliver(LocalRank rank, Ticket ticket, const Status& status,
                const CompletedOperation& result, uint32_t value, Output& output);
   int64_t bytes_of(const OrderedOperation& operation) const;
-  // --- adopt()
+  // --- Helpers of adopt()
   BegunGroups begun_groups(const std::set<std::string>& carried) const;
   std::set<std::string> carry_over(const NextEpoch& next);
   void fail_refused(const NextEpoch& next, const std::set<std::string>& carried, Output& output);
@@ -154,7 +164,8 @@ class Collectives {
   std::optional<NextInPlan> next_on_fast_path() const;
   bool may_stay_on_fast_path() const;
   void launch_fast(std::vector<OrderedOperation>& ordered);
-  // Puts all that is in flight into the tables. The fast path begins again once nothing is.
+  // Puts all that is in flight on the fast path into the tables. The fast path begins again once
+  // nothing is in flight.
   void leave_fast_path();
   std::optional<ReadyTensor> enter(LocalSubmission submission);
   void to_tables(OrderedOperation& operation);
@@ -164,32 +175,36 @@ class Collectives {
   // Returns when the fast path is left because its oldest submission has been in flight for so
   // long: whoever waits for it may be stalled, or hold up others.
   std::optional<TicksMs> fast_path_ends_at() const;
-  // Within the set a rank of this node is known by its position among those that the set has here.
+  // Returns the rank's position among the ranks that the set has on this node, by which the set
+  // knows it; none if the set does not have the rank.
   std::optional<LocalRank> position_of(LocalRank rank) const;
-  // A coordinator without a rank in the set does not see operations end: this node tells it.
+  // Returns whether this node tells a coordinator that has no rank in the set, and so does not see
+  // operations end, which have ended.
   bool tells_what_ended() const;
 
   const uint32_t id_;
   const Layout& layout_;
-  const std::vector<LocalRank> locals_;  // by position
+  const std::vector<LocalRank> locals_;  // By position in the set.
   const NodeIndex self_;
   const JobOptions& options_;
   TicksMs now_ = 0;
   Epoch epoch_;
-  std::unique_ptr<Agreement> agreement_;  // of the epoch
+  std::unique_ptr<Agreement> agreement_;  // The agreement of this epoch.
   SubmissionTable submissions_;
   StallInspector stalls_;
-  std::array<std::deque<OrderedOperation>, kTracks> ordered_;  // not launched yet
+  // Operations that are not launched yet.
+  std::array<std::deque<OrderedOperation>, kTracks> ordered_;
   std::map<Seq, OrderedOperation> launched_;
-  std::optional<PlanFastPath> fast_path_;  // of the plan of this generation; kept while settled
+  // It is of the plan of this generation, and is kept while its rows are empty.
+  std::optional<PlanFastPath> fast_path_;
   uint32_t fast_path_generation_ = 0;
-  bool is_on_fast_path_ = false;          // what is in flight of the plan is there
-  std::map<Seq, OrderedOperation> done_;  // and not delivered yet
-  std::vector<Seq> ended_;                // to be told
+  bool is_on_fast_path_ = false;          // What is in flight of the plan is in fast_path_.
+  std::map<Seq, OrderedOperation> done_;  // Done and not delivered yet.
+  std::vector<Seq> ended_;                // Operations that the coordinator has to be told of.
   bool is_join_held_ = false;
-  Rank last_joined_;  // of this node
+  Rank last_joined_;  // The last rank of this node that has joined.
   Recovery* recovery_ = nullptr;
-  // With recovery: groups of which some tensors have ended.
+  // Used with recovery: groups of which some tensors have ended.
   BegunGroups ended_groups_;
   RecoveryOutput recovery_output_;
   std::set<Rank> left_;

@@ -56,7 +56,7 @@ Status Forming::on_join(NodeIndex from, const Join& join, Output& output) {
   if (!is_news.is_ok()) return is_news.status();
   has_news |= is_news.value();
   set_deadline();
-  // Other news is told in turn.
+  // Other news is told when the next Join is due.
   if (!is_coordinator() && has_news && (all_below_joined() || nobody_waits())) tell(output);
   return Status::ok();
 }

@@ -1,4 +1,4 @@
-// How an epoch forms: each node tells its parent which ranks are attached on it and below it, again
+// Lets an epoch form: each node tells its parent which ranks are attached on it and below it, again
 // and again, until the coordinator has heard of all ranks and says Start. JobCore (job.h) owns
 // this, asks it only while the epoch forms, and starts the epoch. Pure.
 #pragma once
@@ -25,28 +25,28 @@ class Forming {
   Forming(const Layout& layout, NodeIndex self, const JobOptions& options, const LocalRanks& ranks,
           MessageRouter& router);
 
-  // What is called afterwards happens at this time.
+  // Sets the time at which everything that is called afterwards happens.
   void set_now(TicksMs now) { now_ = now; }
 
   // Tells the parent which ranks are attached here and below; the coordinator notes its own.
   void tell(Output& output);
-  // Why the node may not join: it was told something else about the job than this node.
+  // Returns why the node may not join, if it was told something else about the job than this node.
   Status check(NodeIndex from, const Join& join) const;
   // Notes what the node, which check() has passed, says of itself and of the nodes below it. Tells
   // the parent, if that has waited for the news. An error ends the job.
   Status on_join(NodeIndex from, const Join& join, Output& output);
-  // On the coordinator: whether all ranks are attached, so that the epoch can start.
+  // Returns, on the coordinator, whether all ranks are attached, so that the epoch can start.
   bool is_complete() const;
-  // What the coordinator says to all nodes when is_complete().
+  // Returns the message that the coordinator sends to all nodes when is_complete().
   Start start() const;
-  // Whether the node has said that it is there.
+  // Returns whether the node has said that it is there.
   bool has_heard_of(NodeIndex node) const { return joined_.contains(node); }
   // The epoch has started: forgets who has joined.
   void end();
 
-  // An error, which ends the job, if ranks are missing at the deadline.
+  // Returns an error, which ends the job, if ranks are missing at the deadline.
   Status on_time(Output& output);
-  // When on_time() has something to do next; none if nobody waits for the epoch.
+  // Returns when on_time() has something to do next, or none if nobody waits for the epoch.
   std::optional<TicksMs> wakes_at() const;
 
  private:
@@ -59,14 +59,16 @@ class Forming {
   };
 
   bool is_coordinator() const { return self_ == layout_.coordinator(); }
-  // Whether somebody here or below waits for the epoch: the parent is told, again and again.
+  // Returns whether somebody here or below waits for the epoch, so that the parent has to be told,
+  // again and again.
   bool tells_parent() const { return !is_coordinator() && !nobody_waits(); }
   bool nobody_waits() const;
   bool has_joined(NodeIndex node) const;
-  // Whether all ranks on the nodes below are attached, as far as those nodes have said.
+  // Returns whether all ranks on the nodes below are attached, as far as those nodes have said.
   bool all_below_joined() const;
   void set_deadline();
-  // Returns whether that is news. An error if the node `from` has no business to say it.
+  // Returns whether what was said is news. An error says that the node `from` has no business to
+  // say it.
   Result<bool> note(NodeIndex from, const Join::Below& said);
   std::vector<NodeIndex> choose_ring() const;
   Status describe_timeout() const;

@@ -1,6 +1,7 @@
-// Which ranks have left the epoch, and which goodbyes are not in force yet. On the coordinator a
-// goodbye waits while a plan that others follow needs the rank; on every node one that comes after
-// the epoch was sealed is noted and changes nothing else. JobCore (job.h) owns it. Pure.
+// Keeps which ranks have left the epoch, and which goodbyes are not in force yet. On the
+// coordinator a goodbye waits while a plan that others follow needs the rank; on every node one
+// that comes after the epoch was sealed is noted and changes nothing else. JobCore (job.h) owns it.
+// Pure.
 #pragma once
 
 #include <set>
@@ -21,7 +22,7 @@ class Goodbyes {
   // The rank, which is on the node, has said goodbye.
   void add(NodeIndex node, Rank rank) { pending_.emplace_back(node, rank); }
   bool has_pending() const { return !pending_.empty(); }
-  // Whether a pending goodbye is one of the set's ranks.
+  // Returns whether a pending goodbye is of one of the set's ranks.
   bool concerns(const Collectives& set) const;
   // Returns the ranks with pending goodbyes, in the order in which they came; the caller puts their
   // goodbyes in force.
@@ -32,11 +33,12 @@ class Goodbyes {
   void add_sealed(Rank rank) { sealed_.insert(rank); }
 
   // --- Who has left
-  // The ranks whose goodbyes were in force before a seal.
+  // Returns the ranks whose goodbyes were in force before a seal.
   const std::set<Rank>& left() const { return sets_.all_ranks().left(); }
-  // Whether all ranks of the node have left, or will have left after pending goodbyes.
+  // Returns whether all ranks of the node have left, or will have left after pending goodbyes.
   bool has_left(NodeIndex node) const;
-  // Whether all ranks of the job have left. Goodbyes after a seal count, pending ones do not.
+  // Returns whether all ranks of the job have left. Goodbyes after a seal count, pending ones do
+  // not.
   bool has_everybody_left() const;
 
   // An epoch begins or ends: drops what was pending and what came after a seal.

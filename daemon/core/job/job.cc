@@ -62,9 +62,9 @@ Status JobCore::may_attach(LocalRank rank) const {
                                               std::to_string(ranks.size() - 1) +
                                               " on this node, not " + std::to_string(rank.value));
   }
-  // Not while suspecting: a peer that ended the epoch first closes its channel, and the word that
-  // all have left is on its way. Whoever attaches meanwhile waits for the next epoch, or fails with
-  // all.
+  // A suspicion alone is no reason to refuse the rank: a peer that ended the epoch first closes its
+  // channel, and the message that all have left is on its way. Whoever attaches meanwhile waits for
+  // the next epoch, or fails with all.
   if (state_ == JobState::kFailed) {
     return Status(failure_.code(), "job " + options_.job + " is over: " + failure_.message(),
                   failure_.origin());
@@ -93,7 +93,7 @@ void JobCore::on_join(NodeIndex from, Epoch epoch, const Join& join, Output& out
   if (state_ != JobState::kForming) return;
   if (Status fits = forming_.check(from, join); !fits.is_ok()) {
     fail(fits, output);
-    // By the tree that the other node was told, this node is its parent.
+    // The other node may have been told another tree, in which this node is its parent.
     if (from != self_ && !router_.links().is_neighbour(from)) {
       router_.send_straight(from, Fail{failure_}, output);
     }
@@ -177,7 +177,7 @@ void JobCore::on(const RankAttached& event, Output& output) {
 
 void JobCore::on(const RankDetached& event, Output& output) {
   if (ranks_.detach_early(event.rank)) return;
-  sets_.set_waited(event.rank, std::nullopt);  // another process counts tickets anew
+  sets_.set_waited(event.rank, std::nullopt);  // Another process counts tickets anew.
   if (sets_.submissions_of(event.rank) > 0) {
     const Rank rank = global_rank(event.rank);
     on(RankLost{event.rank,
@@ -221,8 +221,8 @@ void JobCore::on(const Submitted& event, Output& output) {
           output);
       return;
     case JobState::kFailed: sets_.all_ranks().refuse(submission, failure_, output); return;
-    // While suspecting it waits: for the true cause, or for the suspicion to be lifted; while
-    // sealed, for the next epoch.
+    // A submission made while suspecting waits for the true cause, or for the suspicion to be
+    // lifted; one made while sealed waits for the next epoch.
     case JobState::kSuspecting:
     case JobState::kSealed:
     case JobState::kRunning: break;
@@ -258,7 +258,8 @@ void JobCore::on(const MessageArrived& event, Output& output) {
     fail(failure->status, output);
     return;
   }
-  // While suspecting, too: a channel may have closed because every rank has left.
+  // Messages count while suspecting, too, because a channel may have closed after every rank has
+  // left.
   if (state_ == JobState::kSealed) {
     const auto* left = std::get_if<Left>(&message.body);
     if (left && message.from == layout_.coordinator()) on_left(left->rank, output);
@@ -303,11 +304,11 @@ void JobCore::on_numbered(const Message& message, Output& output) {
 Status JobCore::on_set_message(const Message& message, Output& output) {
   Collectives* set = sets_.find(message.process_set);
   if (!set) {
-    on(TurnEnded{}, output);  // what was said before it may have added the set
+    on(TurnEnded{}, output);  // An earlier message of this turn may have added the set.
     set = sets_.find(message.process_set);
   }
   if (!set) {
-    // Of one that has been removed, it is late.
+    // A message about a set that has been removed is late, and ignored.
     return sets_.was_added(message.process_set) ? Status::ok() : sets_.unknown(message.process_set);
   }
   if (message.from != layout_.coordinator() && !set->layout().is_member(message.from)) {
@@ -333,7 +334,7 @@ void JobCore::on_leave(NodeIndex from, const Leave& leave, Output& output) {
   }
   if (!layout_.has_rank(leave.rank) || layout_.node_of(leave.rank) != from) return;
   goodbyes_.add(from, leave.rank);
-  if (from != self_ && goodbyes_.has_left(from)) {  // it answers no more
+  if (from != self_ && goodbyes_.has_left(from)) {  // The node answers no more.
     for (Collectives* set : sets_.every()) {
       if (set->layout().is_member(from)) set->on_node_gone(from);
     }
@@ -341,7 +342,8 @@ void JobCore::on_leave(NodeIndex from, const Leave& leave, Output& output) {
   announce_leaves(output);
 }
 
-// A plan that others still follow needs the rank: it is given up first.
+// Puts pending goodbyes in force. A plan that others still follow needs the rank, so it is given up
+// first.
 void JobCore::announce_leaves(Output& output) {
   if (!goodbyes_.has_pending()) return;
   bool is_needed = false;
@@ -363,7 +365,8 @@ void JobCore::announce_leaves(Output& output) {
 void JobCore::on_left(Rank rank, Output& output) {
   if (!layout_.has_rank(rank) || goodbyes_.left().contains(rank)) return;
   if (state_ == JobState::kSealed) {
-    // What has been reported of this epoch must stay so. But it may be over without recovery.
+    // The report of this sealed epoch must stay true, so the goodbye is only noted. But the epoch
+    // may be over without recovery.
     goodbyes_.add_sealed(rank);
     if (goodbyes_.has_everybody_left()) finish_epoch(output);
     return;
@@ -384,12 +387,12 @@ void JobCore::on_left(Rank rank, Output& output) {
 // --- The order of operations --------------------------------------------------------------------
 
 void JobCore::on(const TurnEnded&, Output& output) {
-  // While suspecting, too: the word that ends a suspicion may wait for a plan to be given up.
-  // launch_ordered() keeps the seal.
-  // An operation that ends at once (an error) makes room for the next: until nothing moves.
+  // A turn ends while suspecting, too: the message that ends a suspicion may wait for a plan to be
+  // given up. launch_ordered() keeps the seal. An operation that ends at once (an error) makes room
+  // for the next, so the loop goes on until nothing moves.
   for (bool moved = true; moved && epoch_goes_on();) {
     moved = false;
-    // Sets come and go on the way.
+    // Sets come and go on the way, so they are found by their ids.
     for (const uint32_t id : sets_.ids()) {
       Collectives* set = epoch_goes_on() ? sets_.find(id) : nullptr;
       if (set) moved |= end_turn_of(*set, output);
@@ -401,7 +404,7 @@ bool JobCore::end_turn_of(Collectives& set, Output& output) {
   AgreementOutput agreed = set.end_turn(output);
   for (auto& [to, body] : agreed.sends) router_.send(to, std::move(body), output, set.id());
   announce_leaves(output);
-  // What is cancelled may be ordered anew.
+  // Operations that are cancelled may be ordered anew, so there may be more to do.
   if (agreed.ordered.empty() || !epoch_goes_on()) return epoch_goes_on() && !agreed.cancels.empty();
   if (set.id() == 0) sets_.carry_out_changes(agreed.ordered, output);
   set.order(std::move(agreed.ordered));
@@ -415,8 +418,8 @@ void JobCore::launch_ordered(Collectives& set, Output& output) {
 }
 
 void JobCore::on(const OperationDone& event, Output& output) {
-  // Sealed: nothing is delivered (R3), unless the suspicion turns out to be none. A recovery knows
-  // that by itself.
+  // While suspecting, the epoch is sealed and nothing is delivered (R3), unless the suspicion turns
+  // out to be wrong. A recovery knows that by itself.
   if (state_ == JobState::kSuspecting && !recovery_) suspicion_.keep(event);
   const bool is_wanted = state_ == JobState::kRunning || (recovery_ && state_ != JobState::kFailed);
   Collectives* set = is_wanted ? sets_.find(event.process_set) : nullptr;
@@ -446,7 +449,7 @@ void JobCore::carry_out(uint32_t set, StallOutput& said, Output& output) {
 // --- What goes wrong ----------------------------------------------------------------------------
 
 void JobCore::on(const OperationFailed& event, Output& output) {
-  // It stands still at a neighbour, who is named.
+  // The operation stands still at a neighbour, whom the status names.
   for (const NodeIndex member : layout_.members()) {
     if (member == self_ || layout_.node(member).node_id != event.status.origin().node_id) continue;
     suspect(member, event.status, output);
@@ -457,7 +460,7 @@ void JobCore::on(const OperationFailed& event, Output& output) {
 
 void JobCore::on(const NodeLost& event, Output& output) {
   if (state_ == JobState::kForming && !forming_.has_heard_of(event.node))
-    return;  // it never was there
+    return;  // The node never was there.
   if (recovery_) {
     suspect(event.node, event.status, output);
     return;
@@ -469,7 +472,7 @@ void JobCore::on(const NodeLost& event, Output& output) {
       if (set->layout().is_member(event.node)) set->on_node_gone(event.node);
     }
     if (router_.has_tree()) handover_.on_child_gone(event.node, output);
-    on(TurnEnded{}, output);  // what it had decreed still counts
+    on(TurnEnded{}, output);  // What the node had decreed still counts.
     const std::vector<Collectives*> sets = sets_.every();
     const bool is_missed =
         event.node == layout_.coordinator() &&
@@ -481,12 +484,13 @@ void JobCore::on(const NodeLost& event, Output& output) {
 
 void JobCore::on(const DataChannelLost& event, Output& output) {
   if (!layout_.is_member(event.node) || !sets_.is_wanted(event.process_set)) return;
-  // It has nothing to do here any more; but it may have gone before all that it had to pass on was
-  // taken.
+  // The node has nothing to do here any more; but it may have gone before all that it had to pass
+  // on was taken.
   if (goodbyes_.has_left(event.node) && !event.is_missed) return;
   if (state_ == JobState::kSuspecting) suspicion_.add(event.node, event.is_missed);
   if (state_ != JobState::kRunning) return;
-  // Sealed from here on. The peer may have closed because it knows the true cause, and tells it.
+  // The epoch is sealed from here on. The peer may have closed because it knows the true cause, and
+  // tells it.
   state_ = JobState::kSuspecting;
   suspicion_.begin(event.status, now_ + options_.suspicion_grace_ms);
   suspicion_.add(event.node, event.is_missed);
@@ -531,7 +535,7 @@ void JobCore::withdraw(const Status& status, Output& output) {
 }
 
 void JobCore::on(const JobClosed& event, Output& output) {
-  if (ranks_.is_empty()) {  // nobody here to be missed
+  if (ranks_.is_empty()) {  // There is nobody here who would be missed.
     if (epoch_goes_on()) handover_.depart(output);
     return;
   }
@@ -566,7 +570,7 @@ void JobCore::end(Status status, Output& output) {
 
 void JobCore::on_recovery_message(const Message& message, Output& output) {
   if (!recovery_) {
-    // Over for a reason that is not the recovery's to decide.
+    // The job is over for a reason that is not the recovery's to decide.
     if (state_ == JobState::kFailed) {
       router_.send_straight(message.from, Fail{failure_}, output);
     }
@@ -585,8 +589,8 @@ void JobCore::on_recovery_message(const Message& message, Output& output) {
 void JobCore::carry_out(RecoveryOutput said, Output& output) {
   const bool is_over = state_ == JobState::kFailed;
   for (auto& [to, message] : said.sends) {
-    // How many have gone before it in the epoch: what was lost while the link was down is missed,
-    // even if nothing else is said.
+    // A heartbeat says how many messages have gone before it in the epoch. So what was lost while
+    // the link was down is missed, even if nothing else is said.
     const bool tells_number =
         std::holds_alternative<Heartbeat>(message.body) && message.epoch == epoch_;
     const uint64_t number = tells_number ? router_.sent_to(to) : 0;
@@ -623,7 +627,7 @@ void JobCore::on_sealed(Output& output) {
 
 void JobCore::on(const DataStopped& event, Output& output) {
   if (!recovery_ || event.epoch != recovery_->epoch()) return;
-  std::vector<Rank> left = ranks_.missing();  // they have said goodbye in this epoch
+  std::vector<Rank> left = ranks_.missing();  // These have said goodbye in this epoch.
   left.insert(left.end(), goodbyes_.left().begin(), goodbyes_.left().end());
   RecoveryOutput said;
   recovery_->on_stopped(now_, event.held, std::move(left), said);
@@ -645,7 +649,7 @@ void JobCore::adopt(NextEpoch next, Output& output) {
   goodbyes_.forget();
   sets_.adopt(next, output);
   output.recovered = next;
-  // Whose goodbye the decision does not know says it again.
+  // Ranks whose goodbye the decision does not know say it again.
   for (const Rank rank : ranks_.missing()) {
     if (std::find(next.left.begin(), next.left.end(), rank) != next.left.end()) continue;
     on_leave(self_, {rank, {}}, output);

@@ -1,13 +1,13 @@
 // One job on one node: its epochs, its links to the other nodes, and the collectives of its ranks
-// (collectives.h). Pure: told what happened and what time it is, it says what is to be done. The
-// daemon, and the simulator in tests/sim, run the same code.
+// (collectives.h). It is pure: told what happened and what time it is, it says what is to be done.
+// The daemon, and the simulator in tests/sim, run the same code.
 //
 // Life of an epoch:  forming -> running -> (all ranks left) -> forming, one epoch on
 //                         \-> suspecting -> failed <-/
-// Policy `fail`: the first death ends the job, and every survivor is told who died.
+// Under policy `fail` the first death ends the job, and every survivor is told who died.
 //
-// Policy `shrink`: running -> suspecting -> sealed -> running, in the next epoch,
-// with those that are left (recovery.h). Failed is who was left out, and who has no majority.
+// Policy `shrink`: running -> suspecting -> sealed -> running, in the next epoch, with those that
+// are left (recovery.h). A node fails if it was left out, or has no majority.
 #pragma once
 
 #include <map>
@@ -43,10 +43,10 @@ class JobCore {
  public:
   JobCore(Layout layout, NodeIndex self, JobOptions options);
 
-  // Handles one event. Appends to output.
+  // Handles one event. Appends to `output` what has to be done.
   void step(TicksMs now, Event event, Output& output);
-  // Whether the submission was what the plan in force has: then it needs no step(Submitted). For
-  // those that come by the thousand.
+  // Takes the submission if it is what the plan in force has, and returns whether it did; then it
+  // needs no step(Submitted). This is for submissions that come by the thousand.
   bool submit_again(TicksMs now, LocalRank rank, Ticket ticket, const DescriptorPtr& descriptor) {
     return state_ == JobState::kRunning &&
            sets_.all_ranks().submit_again(now, rank, ticket, descriptor);
@@ -55,33 +55,35 @@ class JobCore {
   const Layout& layout() const { return layout_; }
   NodeIndex self() const { return self_; }
   JobState state() const { return state_; }
-  // While forming: the epoch to come.
+  // The epoch; while forming, the one to come.
   Epoch epoch() const { return epoch_; }
   const Status& failure() const { return failure_; }
   const char* mode() const;
   size_t submissions_in_flight() const { return sets_.in_flight(); }
   size_t attached() const { return ranks_.count(); }
-  // This node's global ranks that are not attached.
+  // Returns this node's global ranks that are not attached.
   std::vector<Rank> missing_ranks() const { return ranks_.missing(); }
   bool is_coordinator() const { return self_ == layout_.coordinator(); }
-  // Whose nodes this one has control links with, and what goes over which.
+  // Returns with which nodes this one has control links, and what goes over which.
   const TreeLinks& links() const { return router_.links(); }
-  // The node that is to be this one's next parent.
+  // Returns the node that is going to be this one's next parent, if it moves.
   std::optional<NodeIndex> next_parent() const { return handover_.next_parent(); }
-  // After JobClosed: whether no other node depends on this one any more.
+  // Returns, after JobClosed, whether no other node depends on this one any more.
   bool may_go() const { return !epoch_goes_on() || handover_.may_go(); }
-  // When TimePassed is wanted; none: not before something happens.
+  // Returns when TimePassed has to be told, or none if nothing is due before something happens.
   std::optional<TicksMs> wakes_at() const;
-  // The set of all ranks, then what has been added, by id.
+  // Returns the set of all ranks, then the added sets, by id.
   std::vector<const Collectives*> process_sets() const { return sets_.every(); }
-  // A plan of the set of all ranks is in force. While it is being given up, too.
+  // Returns whether a plan of the set of all ranks is in force, which it is also while it is being
+  // given up.
   bool is_locked() const { return sets_.all_ranks().is_locked(); }
   bool any_set_locked() const { return sets_.is_any_locked(); }
   const Plan* plan() const { return sets_.all_ranks().plan(); }
-  const StallInspector& stalls() const { return sets_.all_ranks().stalls(); }  // of the same
-  // A rank's goodbye waits for the plan to be given up.
+  // These are of the set of all ranks.
+  const StallInspector& stalls() const { return sets_.all_ranks().stalls(); }
+  // Returns whether a rank's goodbye waits for the plan to be given up.
   bool has_pending_leaves() const { return goodbyes_.has_pending(); }
-  // Whether a rank may attach now; if not, why.
+  // Returns ok if the rank may attach now, or else why it may not.
   Status may_attach(LocalRank rank) const;
   Rank global_rank(LocalRank rank) const { return ranks_.global(rank); }
 
@@ -110,33 +112,33 @@ class JobCore {
   // Takes a message of the running epoch that is neither early nor a repetition.
   void on_numbered(const Message& message, Output& output);
 
-  // --- forming
+  // --- Forming
   void send_join(Output& output);
   void start_if_complete(Output& output);
   void begin_epoch(const std::vector<std::string>& data_addresses, Output& output);
   void finish_epoch(Output& output);
 
-  // --- running
-  // Whether the epoch has begun, and is neither sealed for good nor over.
+  // --- Running
+  // Returns whether the epoch has begun, and is neither sealed for good nor over.
   bool epoch_goes_on() const {
     return state_ == JobState::kRunning || state_ == JobState::kSuspecting;
   }
-  // While sealed nothing is launched.
+  // Launches what the set has ordered, unless the epoch is sealed.
   void launch_ordered(Collectives& set, Output& output);
-  // What the set has to say and to launch; whether it may have more.
+  // Does what the set has to say and to launch. Returns whether it may have more.
   bool end_turn_of(Collectives& set, Output& output);
   Status on_set_message(const Message& message, Output& output);
   void carry_out(uint32_t set, StallOutput& said, Output& output);
 
-  // --- policy `shrink`
+  // --- Policy `shrink`
   bool recovers() const { return options_.recovery.policy == DeathPolicy::kShrink; }
   void on_recovery_message(const Message& message, Output& output);
-  // Something is wrong with the node.
+  // Something is wrong with the node: it may have died.
   void suspect(NodeIndex node, const Status& status, Output& output);
-  // This node is no member any more, once the others have decided so. Its ranks are told now.
+  // Makes this node no member any more, once the others have decided so. Its ranks are told now.
   void withdraw(const Status& status, Output& output);
   void carry_out(RecoveryOutput said, Output& output);
-  // What the recovery has said while the collectives were at work.
+  // Does what the recovery has said while the collectives were at work.
   void carry_out_recovery(Output& output) {
     carry_out(sets_.all_ranks().take_recovery_output(), output);
   }
@@ -144,11 +146,11 @@ class JobCore {
   void adopt(NextEpoch next, Output& output);
   std::optional<TicksMs> recovery_wakes_at() const;
 
-  // --- ending
+  // --- Ending
   void lift_suspicion(Output& output);
   // The job is over on all nodes.
   void fail(Status status, Output& output);
-  // It is over on this one.
+  // The job is over on this node.
   void end(Status status, Output& output);
 
   Layout layout_;
@@ -165,14 +167,15 @@ class JobCore {
   Forming forming_;
   Suspicion suspicion_;
 
-  // Of the epoch.
+  // These are of the epoch.
   ProcessSets sets_;
   Goodbyes goodbyes_;
   TreeHandover handover_;
 
-  // Policy `shrink`, of the epoch. Once failed, it helps the others to decide.
+  // Policy `shrink`: the recovery of the epoch. Once the job has failed here, it helps the others
+  // to decide.
   std::optional<Recovery> recovery_;
-  std::vector<Message> early_;  // of an epoch that this node has not entered
+  std::vector<Message> early_;  // They are of an epoch that this node has not entered.
 };
 
 }  // namespace rueda::core

@@ -1,4 +1,4 @@
-// What a job's core (job.h) is told, and what it says is to be done.
+// The events that a job's core (job.h) is told, and its output: what has to be done.
 #pragma once
 
 #include <memory>
@@ -21,13 +21,15 @@ namespace rueda::core {
 struct RankAttached {
   LocalRank rank;
 };
+// The rank has said goodbye.
 struct RankDetached {
   LocalRank rank;
-};  // said goodbye
+};
+// The rank has died, or has broken the rules.
 struct RankLost {
   LocalRank rank;
   Status status;
-};  // died, or broke the rules
+};
 struct Submitted {
   LocalSubmission submission;
 };
@@ -44,33 +46,36 @@ struct DataChannelLost {
   NodeIndex node;
   Status status;
   uint32_t process_set = 0;
-  // The data plane waits for the node, or waits no more: it must not be taken for one that has
-  // left.
+  // The data plane waits for the node, or waits no more: the node must not be taken for one that
+  // has left.
   bool is_missed = false;
 };
 struct OperationDone {
   Seq seq;
   uint32_t process_set = 0;
 };
-// The rank sleeps until the submission ends; none: it sleeps no longer. A hint, which need not
-// come.
+// The rank sleeps until the submission with this ticket ends; with no ticket it sleeps no longer.
+// This is a hint, which need not come.
 struct RankWaits {
   LocalRank rank;
   std::optional<Ticket> ticket;
 };
+// The operation cannot be completed. The status says why, and its origin names the node at which it
+// stands still.
 struct OperationFailed {
   Seq seq;
   Status status;
 };
-// Of a plan: the peer has launched another batch by this name, so nobody can complete it (L9).
+// The peer has launched another batch of a plan under this number, so nobody can complete the
+// operation (L9).
 struct OperationDiverged {
   Seq seq;
   uint32_t generation = 0;
   NodeIndex peer;
   uint32_t process_set = 0;
 };
-// The data plane has come to a stop in the epoch that was sealed. What it has of operations that
-// were launched and are not done.
+// The data plane has come to a stop in the epoch that was sealed. `held` has what it holds of
+// operations that were launched and are not done.
 struct DataStopped {
   Epoch epoch;
   std::vector<HeldChunks> held;
@@ -79,6 +84,7 @@ struct DataStopped {
 struct JobClosed {
   Status status;
 };
+// Some time has passed: what was due until now is done.
 struct TimePassed {};
 // Everything known at this moment has been told.
 struct TurnEnded {};
@@ -90,28 +96,28 @@ using Event = std::variant<RankAttached, RankDetached, RankLost, Submitted, Mess
 // --- Output ---------------------------------------------------------------------------------
 struct LaunchTensor {
   DescriptorPtr descriptor;
-  int64_t elements = 0;  // the descriptor's, which is not always in cache
+  int64_t elements = 0;  // The descriptor's, which is not always in cache.
 };
-// A plan's batch has the same ones each time.
+// A batch's tensors, shared because a plan's batch has the same ones each time.
 using LaunchTensors = std::shared_ptr<const std::vector<LaunchTensor>>;
 
-// Carry this operation out; answer with OperationDone or OperationFailed. Under policy `shrink` a
-// broadcast is done on no node before every member has launched it: then an operation that one of
-// them has not launched is done nowhere.
+// Tells the data plane to carry this operation out, and to answer with OperationDone or
+// OperationFailed. Under policy `shrink` a broadcast is done on no node before every member has
+// launched it: then an operation that one of them has not launched is done nowhere.
 struct Launch {
   Epoch epoch;
   uint32_t process_set = 0;
   Seq seq;
   uint32_t generation = 0;
-  // By a plan: other nodes may be far from launching it. No deadline until they show that they
-  // have.
+  // The operation is by a plan, so other nodes may be far from launching it: it has no deadline
+  // until they show that they have.
   bool locked = false;
   uint64_t plan_hash = 0;
-  DataTuning tuning{};        // likewise; otherwise as configured
-  bool from_partial = false;  // decided REDO: P is there, of the epoch before
-  LaunchTensors tensors;      // of one kind, dtype, op and scale
-  // Of one tensor after another, for each of the node's ranks in the process set, ascending; none:
-  // the rank has joined, and contributes zeros.
+  DataTuning tuning{};        // By a plan: the plan's; otherwise as configured.
+  bool from_partial = false;  // It was decided REDO: P is there, of the epoch before.
+  LaunchTensors tensors;      // They have the same kind, dtype, op and scales.
+  // The tickets of one tensor after another, for each of the node's ranks in the process set,
+  // ascending; none if the rank has joined, and contributes zeros.
   std::vector<std::optional<Ticket>> tickets;
 
   std::span<const std::optional<Ticket>> tickets_of(size_t tensor) const {
@@ -120,22 +126,22 @@ struct Launch {
   }
 };
 
-// The end of one submission.
+// Tells one rank of this node that one of its submissions has ended.
 struct Delivery {
   LocalRank rank;
   Ticket ticket;
   Status status;
-  Epoch epoch;  // of the result: before the one that runs, if the operation was carried over
+  Epoch epoch;  // An epoch before the one that runs, if the operation was carried over.
   uint32_t contributors = 0;
   Seq seq;
-  uint32_t value = 0;  // what came of the operation: a process set's id, the last rank to join
-  // Of those that end the same tensor on this node.
+  uint32_t value = 0;  // The operation's result: a process set's id, the last rank to join.
+  // It is the first of the deliveries that end the same tensor on this node.
   bool is_first = false;
 };
 
 struct EpochStarted {
   Epoch epoch;
-  std::vector<std::string> data_addresses;  // by node index
+  std::vector<std::string> data_addresses;  // The index is that of the node.
 };
 
 struct ProcessSetAdded {
@@ -143,32 +149,34 @@ struct ProcessSetAdded {
   std::vector<Rank> ranks;
 };
 
-// To be carried out in this order.
+// What has to be done, in this order.
 struct Output {
   std::vector<std::pair<NodeIndex, Message>> sends;
-  // Policy `shrink` (docs/protocol.md, "Recovery"). The epoch has come to an end that nobody
-  // wanted: stop its data plane, and answer with DataStopped.
+  // Policy `shrink` (docs/protocol.md, "Recovery"): the epoch has come to an end that nobody
+  // wanted. Its data plane has to be stopped, and DataStopped is the answer.
   std::optional<Epoch> sealed;
-  // The next one begins, with these members. Operations that it carries over are under way from
-  // here on: those to be completed until they are fetched (then OperationDone), those to be
+  // The next epoch begins, with these members. Operations that it carries over are under way from
+  // here on: those to be completed until they are fetched (then OperationDone comes), those to be
   // repeated when they are launched. Whatever else the epoch before had is void.
   std::optional<NextEpoch> recovered;
-  std::vector<ProcessSetAdded> sets_added;  // what follows may be theirs
+  std::vector<ProcessSetAdded> sets_added;  // What follows may be theirs.
   std::vector<Cancel> cancels;
   std::vector<Launch> launches;
   std::vector<Delivery> deliveries;
-  // Policy `shrink`, R1: P, or F, of these operations may go.
+  // Policy `shrink`, R1: P, or F, of these operations may be freed.
   std::vector<Seq> freed_partials;
   std::vector<Seq> freed_finals;
-  std::vector<uint32_t> sets_removed;  // nothing of them is under way on this node
+  std::vector<uint32_t> sets_removed;  // Nothing of them is under way on this node.
   std::optional<EpochStarted> started;
-  std::optional<Epoch> finished;   // every rank has left: the epoch's channels may be closed
-  std::optional<Status> failed;    // the job is over; operations under way are to be dropped
-  std::vector<std::string> notes;  // what people may want to read in the log
-  std::vector<std::string> abandoned_plans;  // declared ahead, and wrong: what people must read
+  std::optional<Epoch> finished;   // Every rank has left: the epoch's channels may be closed.
+  std::optional<Status> failed;    // The job is over; operations under way have to be dropped.
+  std::vector<std::string> notes;  // What people may want to read in the log.
+  // Plans declared ahead that were wrong; people must read it.
+  std::vector<std::string> abandoned_plans;
   std::vector<StallLine> stall_lines;
-  std::vector<TuningLine> tuning;     // on the coordinator's node: how the search goes
-  std::optional<Plan> recorded_plan;  // likewise: the plan in force, where plans are recorded
+  std::vector<TuningLine> tuning;  // On the coordinator's node: how the search goes.
+  // On the coordinator's node: the plan in force, where plans are recorded.
+  std::optional<Plan> recorded_plan;
 };
 
 }  // namespace rueda::core

@@ -1,4 +1,5 @@
-// What a job is told when it is made; the same on all nodes unless it says otherwise.
+// The options with which a job is made. They must be the same on all nodes unless a comment says
+// otherwise.
 #pragma once
 
 #include <string>
@@ -18,24 +19,25 @@ namespace rueda::core {
 
 struct JobOptions {
   JobId job;
-  std::string data_address;  // this node's, told to the others, as is the next
-  std::string rack;          // empty: nobody has said
-  Bandwidths bandwidths;     // by node; the coordinator's count, for the order of the ring
+  // Tells the others where this node's data plane is; it is this node's alone.
+  std::string data_address;
+  std::string rack;       // This node's alone; empty if nobody has said.
+  Bandwidths bandwidths;  // By node. Only the coordinator uses its own, for the order of the ring.
   AgreementOptions agreement;
   Reducer reducer = Reducer::kNode;
   InterNode inter_node = InterNode::kRueda;
   // L5's W: how far ahead of the oldest operation under way a launch may be, in the lockable track
-  // (core/model/track.h has that of the other). The same on all nodes.
+  // (core/model/track.h has that of the other track).
   int max_launched_operations = 4;
-  AlgorithmChoice algorithm = AlgorithmChoice::kAuto;  // likewise, as the next
-  bool is_tuned = false;                               // autotuned, or a plan is replayed
-  TicksMs start_timeout_ms = 60'000;                   // for all ranks to attach
-  TicksMs join_interval_ms = 300;                      // Join is repeated until Start
-  TicksMs handover_grace_ms = 1'000;                   // in a tree, for the others to leave, too
-  TicksMs handover_timeout_ms = 10'000;                // for a new parent in the tree to answer
-  TicksMs suspicion_grace_ms = 1'000;  // after a data channel broke: for the true cause to arrive
+  AlgorithmChoice algorithm = AlgorithmChoice::kAuto;  // How an all-reduce goes between nodes.
+  bool is_tuned = false;                 // The job is autotuned, or a plan is replayed.
+  TicksMs start_timeout_ms = 60'000;     // For all ranks to attach.
+  TicksMs join_interval_ms = 300;        // Join is repeated until Start.
+  TicksMs handover_grace_ms = 1'000;     // In a tree: for the other nodes to leave, too.
+  TicksMs handover_timeout_ms = 10'000;  // For a new parent in the tree to answer.
+  TicksMs suspicion_grace_ms = 1'000;  // After a data channel broke: for the true cause to arrive.
   StallOptions stall;
-  TreeOptions tree;  // under policy `shrink` there is none: all talk to all
+  TreeOptions tree;  // Under policy `shrink` there is no tree: all talk to all.
   // What happens when a node dies, and how long that may take. Policy `fail` asks nobody: the first
   // cause that a node knows ends the job.
   RecoveryOptions recovery;

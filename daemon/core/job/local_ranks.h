@@ -1,4 +1,4 @@
-// Which ranks of this node are attached to the job. JobCore (job.h) owns it. Pure.
+// Keeps which ranks of this node are attached to the job. JobCore (job.h) owns it. Pure.
 #pragma once
 
 #include <cstddef>
@@ -18,13 +18,14 @@ class LocalRanks {
   const std::vector<Rank>& all() const { return layout_.node(self_).ranks; }
   Rank global(LocalRank rank) const { return all()[static_cast<size_t>(rank.value)]; }
 
-  // Whether the rank is attached, to this epoch or early to the next one.
+  // Returns whether the rank is attached, to this epoch or early to the next one.
   bool contains(LocalRank rank) const { return attached_.contains(rank) || early_.contains(rank); }
-  // Whether no rank is attached, early ones included.
+  // Returns whether no rank is attached, early ones included.
   bool is_empty() const { return attached_.empty() && early_.empty(); }
-  // The number of ranks that are attached to this epoch.
+  // Returns the number of ranks that are attached to this epoch.
   size_t count() const { return attached_.size(); }
-  // The global ranks that are attached to this epoch, and those that are not; ascending.
+  // These return the global ranks that are attached to this epoch, and those that are not;
+  // ascending.
   std::vector<Rank> attached() const;
   std::vector<Rank> missing() const;
 
@@ -32,7 +33,7 @@ class LocalRanks {
   // The rank attaches again before the epoch has finished, and takes part in the next one.
   void attach_early(LocalRank rank) { early_.insert(rank); }
   void detach(LocalRank rank) { attached_.erase(rank); }
-  // False if the rank was not attached early, and then nothing has been done.
+  // Returns false if the rank was not attached early; then nothing has been done.
   bool detach_early(LocalRank rank) { return early_.erase(rank) > 0; }
   // The next epoch begins to form, with the ranks that have attached early.
   void begin_next_epoch();

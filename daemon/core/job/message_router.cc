@@ -54,7 +54,7 @@ void MessageRouter::pass_on(Message message, NodeIndex to, Output& output) {
     return;
   }
   const std::optional<NodeIndex> next = to == kNodeAbove ? links_.parent() : links_.next_hop(to);
-  if (!next) return;  // the node has left
+  if (!next) return;  // The node has left.
   if (is_holding_ && *next == links_.parent()) {
     held_.emplace_back(to, std::move(message));
     return;

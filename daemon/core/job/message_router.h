@@ -1,7 +1,7 @@
-// Which control link a message takes along the tree of a job's nodes (model/tree.h), and whether
-// all messages of a node have come. It writes what is to be sent into Output; messages that come
-// from other nodes are checked here before anybody reads them. JobCore (job.h) owns it, and
-// TreeHandover changes its links when a node leaves. Pure.
+// Decides which control link a message takes along the tree of a job's nodes (model/tree.h), and
+// whether all messages of a node have come. It writes what has to be sent into Output; messages
+// that come from other nodes are checked here before anybody reads them. JobCore (job.h) owns it,
+// and TreeHandover changes its links when a node leaves. Pure.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace rueda::core {
 
 class MessageRouter {
  public:
-  // What becomes of a message that came.
+  // The fate of a message that came: it is for this node, it was passed on, or both.
   enum class Passage { kHere, kPassedOn, kBoth };
 
   // The layout outlives this object. With `fan_in` 0 there is no tree, and every node is the
@@ -39,13 +39,14 @@ class MessageRouter {
   void pass_on(Message message, NodeIndex to, Output& output);
   // Sends over the link to this node, whether or not that is a link of the tree.
   void send_straight(NodeIndex to, decltype(Message::body) body, Output& output);
-  // The number of the last message over the link to the node that was counted.
+  // Returns the number of the last message over the link to the node that was counted.
   uint64_t sent_to(NodeIndex node) const { return sent_[static_cast<size_t>(node.value)]; }
 
   // --- Receiving
-  // False if the message has come before. An error says which messages before it are missing.
+  // Returns false if the message has come before. An error says which messages before it are
+  // missing.
   Result<bool> accept_number(const Message& message);
-  // An error unless all messages of the node up to the number `last` have come.
+  // Returns an error unless all messages of the node up to the number `last` have come.
   Status check_received(NodeIndex from, uint64_t last) const;
   // Passes the message on if it is for others, too. An error ends the epoch: the sender had no
   // reason to send the message this way.

@@ -1,9 +1,9 @@
-// What the ranks of one node have submitted of a plan that comes again as it came before: rows by
-// place in the plan, found by the pointer to the descriptor, past the tables that know names. A
+// The submissions of one node's ranks to a plan that comes again as it came before. They are rows
+// by place in the plan, found by the pointer to the descriptor, past the tables that know names: a
 // step of a thousand tensors costs a thousand comparisons of pointers here.
 //
-// It knows what repeats, and nothing else: for whatever is different it is emptied into the tables,
-// where everything has its rule (Collectives::leave_fast_path()).
+// The fast path knows what repeats, and nothing else: for whatever is different it is emptied into
+// the tables, where everything has its rule (Collectives::leave_fast_path()).
 #pragma once
 
 #include <cstdint>
@@ -21,75 +21,79 @@ namespace rueda::core {
 
 class PlanFastPath {
  public:
-  // `ranks` of this node submit.
+  // So many `ranks` of this node submit.
   PlanFastPath(const Plan& plan, size_t ranks);
   PlanFastPath(const PlanFastPath&) = delete;
   PlanFastPath& operator=(const PlanFastPath&) = delete;
 
-  // Whether the submission has a place here: a tensor of the plan, as the plan has it, of one batch
-  // alone, that the rank has not submitted already.
+  // Takes the submission if it has a place here, and returns whether it did. It has a place if its
+  // tensor is one of the plan, as the plan has it, in one batch alone, and the rank has not
+  // submitted it already.
   bool take(TicksMs now, LocalRank rank, Ticket ticket, const DescriptorPtr& descriptor);
-  // Of these batches, the one of which every rank had submitted all first; not one under way. None:
-  // there is none.
+  // Returns, of these batches, the one that was first submitted by every rank in full and is not
+  // under way; none if there is no such batch.
   std::optional<uint32_t> first_ready(std::span<const uint32_t> batches) const;
-  // Some rank has submitted something again of the round that is not over with the batch `at`.
+  // Returns whether some rank has submitted something again of the round of which `at` is the last
+  // launched batch, and which does not end there.
   bool repeats(PlanPlace at) const;
   bool has_all(LocalRank rank, uint32_t batch) const {
     return batches_[batch].by_rank[static_cast<size_t>(rank.value)] == batches_[batch].tensors;
   }
-  // The rank has submitted it under this ticket, and it is not under way.
+  // Returns whether the rank has submitted a tensor under this ticket, and its batch is not under
+  // way.
   bool gathers(LocalRank rank, Ticket ticket) const;
 
-  // The batch is ready, and launched from here on.
+  // The batch is ready, and is launched from here on.
   void begin(uint32_t batch) { batches_[batch].is_under_way = true; }
-  // What was launched has ended: the ranks may submit it again.
+  // The batch was launched and has ended: the ranks may submit it again.
   void end(uint32_t batch);
 
   size_t tensors(uint32_t batch) const { return batches_[batch].tensors; }
   size_t ranks() const { return ranks_; }
-  // As it was submitted; `tensor` counts within the batch. It must have been.
+  // Returns the submission of the batch's tensor with index `tensor` by the rank, which must have
+  // submitted it.
   LocalSubmission submission(uint32_t batch, size_t tensor, LocalRank rank) const;
   const DescriptorPtr& descriptor(uint32_t batch, size_t tensor, LocalRank rank) const {
     return known_[known_index(place_of(batch, tensor), rank)];
   }
-  // As the plan has them.
+  // Returns the batch's tensors, as the plan has them.
   const LaunchTensors& to_launch(uint32_t batch) const { return batches_[batch].to_launch; }
   Ticket ticket(uint32_t batch, size_t tensor, LocalRank rank) const {
     return rows_[row_index(place_of(batch, tensor), rank)].ticket;
   }
 
-  // Those of batches that are not under way, rank by rank in the order of tickets; they are here no
-  // longer.
+  // Returns the submissions of batches that are not under way, rank by rank in the order of
+  // tickets, and forgets them.
   std::vector<LocalSubmission> take_gathered();
 
   size_t submissions() const { return submissions_; }
   size_t submissions_of(LocalRank rank) const;
-  // When the oldest submission came; none: there is none.
+  // Returns when the oldest submission came, or none if there is none.
   std::optional<TicksMs> since() const;
 
  private:
   struct Row {
     Ticket ticket;
     TicksMs submitted_ms = 0;
-    uint64_t round = 0;  // the batch's: it is there
+    uint64_t round = 0;  // It is there if this is its batch's round.
   };
   struct Batch {
-    uint32_t first = 0;  // place of its first tensor
+    uint32_t first = 0;  // The place of its first tensor.
     uint32_t tensors = 0;
-    uint32_t missing = 0;           // submissions
-    std::vector<uint32_t> by_rank;  // submissions
-    uint64_t round = 1;             // how often it has begun
+    uint32_t missing = 0;           // Submissions that have not come.
+    std::vector<uint32_t> by_rank;  // Submissions that have come.
+    uint64_t round = 1;             // One more than the number of its rounds that have ended.
     LaunchTensors to_launch;
     PlanPlace after = kPlanStart;
     bool ends = false;
     bool is_under_way = false;
-    TicksMs since_ms = 0;       // of the first submission
-    uint64_t ready_moment = 0;  // by a count of batches that became ready
+    TicksMs since_ms = 0;       // When its first submission came.
+    uint64_t ready_moment = 0;  // The moment_ at which it became ready.
   };
   struct RankMemory {
     std::unordered_map<const TensorDescriptor*, uint32_t> places;
-    std::vector<uint32_t> after;  // by place: what the rank submitted after it the last time
-    uint32_t last = 0;            // place of its last submission
+    std::vector<uint32_t> after;  // By place: what the rank submitted after it last time.
+    uint32_t last = 0;            // The place of its last submission.
   };
 
   uint32_t place_of(uint32_t batch, size_t tensor) const {
@@ -104,20 +108,22 @@ class PlanFastPath {
   bool is_gathered(const Batch& batch) const {
     return !batch.is_under_way && batch.missing < batch.tensors * ranks_;
   }
-  // The tensor's place; kNoPlace: it is not the plan's, or that of several batches.
+  // Returns the tensor's place, or kNoPlace if it is not the plan's, or that of several batches.
   static constexpr uint32_t kNoPlace = UINT32_MAX;
   uint32_t find(LocalRank rank, const DescriptorPtr& descriptor);
   void remove(Batch& batch);
 
   const size_t ranks_;
   std::vector<Batch> batches_;
-  std::vector<uint32_t> batch_of_;                          // by place
-  std::unordered_map<std::string_view, uint32_t> by_name_;  // kNoPlace: it has several
-  std::vector<DescriptorPtr> planned_;                      // by place; has the names
-  // By rank and place: a process has a descriptor of its own, of the same value.
+  std::vector<uint32_t> batch_of_;  // The index is the place.
+  // kNoPlace: the name has several places.
+  std::unordered_map<std::string_view, uint32_t> by_name_;
+  std::vector<DescriptorPtr> planned_;  // By place. These have the names.
+  // The index is by rank and place. A process has a descriptor of its own, which has the same
+  // value.
   std::vector<DescriptorPtr> known_;
-  std::vector<RankMemory> memory_;  // by rank
-  std::vector<Row> rows_;           // by place and rank
+  std::vector<RankMemory> memory_;  // The index is the rank.
+  std::vector<Row> rows_;           // By place and rank.
   size_t submissions_ = 0;
   uint64_t moment_ = 0;
 };

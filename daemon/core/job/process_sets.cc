@@ -126,7 +126,7 @@ void ProcessSets::submit(LocalSubmission submission, Output& output) {
     return all_ranks_.refuse(submission, refusal, output);
   }
   if (descriptor.kind == CollectiveKind::kJoin) return join(submission, output);
-  // What was to be repeated among fewer ranks would have other parts.
+  // A collective of this kind that is repeated among fewer ranks would have other parts.
   const bool needs_all = has_parts(descriptor.kind) || descriptor.kind == CollectiveKind::kReduce;
   if (recovers() && needs_all) {
     const Status refusal = invalid_request(
@@ -151,7 +151,7 @@ void ProcessSets::submit(LocalSubmission submission, Output& output) {
       submission.objection =
           "the plan that " + name(submission.rank) + " declares cannot be: " + flaw;
       auto without = std::make_shared<TensorDescriptor>(descriptor);
-      without->plan.clear();  // nobody is to read it
+      without->plan.clear();  // Nobody has to read a plan with a flaw.
       submission.descriptor = std::move(without);
     }
     return all_ranks_.submit(std::move(submission), output);
@@ -248,7 +248,7 @@ Status ProcessSets::launch_ordered(Collectives& set, Output& output) {
   all_ranks_.hold_join(holds);
   const bool had_joined = set.has_anybody_joined();
   if (Status status = set.launch_ordered(output); !status.is_ok()) return status;
-  // The join of all ranks may have waited for this one.
+  // The join of all ranks may have waited for this set's join.
   if (set.id() != 0 && had_joined) return launch_ordered(all_ranks_, output);
   return Status::ok();
 }
@@ -267,7 +267,7 @@ void ProcessSets::carry_out_changes(std::vector<OrderedOperation>& ordered, Outp
     const DescriptorPtr change = all_ranks_.change_of(operation);
     if (!change) continue;
     if (change->kind == CollectiveKind::kDeclarePlan) {
-      operation.outcome = 0;  // the agreement has seen it
+      operation.outcome = 0;  // The agreement has seen the plan.
       if (options_.agreement.mode != Coordination::kLocked) {
         output.notes.push_back(std::string("a plan was declared, and mode ") +
                                to_string(options_.agreement.mode) + " has no use for it");
@@ -309,7 +309,8 @@ Result<uint32_t> ProcessSets::add(const TensorDescriptor& descriptor, Output& ou
   for (const int64_t rank : descriptor.shape) ranks.push_back(Rank{static_cast<int32_t>(rank)});
   std::sort(ranks.begin(), ranks.end());
   if (recovers()) {
-    // Recovery knows one order. What one survivor has of another, and one has not, would part them.
+    // Recovery knows one order. With several orders, one survivor could have something of another
+    // order that another survivor lacks, and they would diverge.
     return invalid_request(
         "process set {" + describe_ranks(ranks) +
         "} cannot be added: a job with policy shrink has the set of all ranks alone; "
@@ -333,8 +334,8 @@ Result<uint32_t> ProcessSets::add(const TensorDescriptor& descriptor, Output& ou
   return id;
 }
 
-// Nothing of it is in flight: no rank asks for it otherwise, nor submits to it from then on; unless
-// the coordinator decrees what a rank has objected to.
+// Nothing of the set is in flight, because no rank asks for the removal otherwise, nor submits to
+// the set from then on. That fails only if the coordinator decrees what a rank has objected to.
 Result<uint32_t> ProcessSets::remove(uint32_t id, Output& output) {
   if (id == 0) return invalid_request("process set 0, of all ranks, cannot be removed");
   const auto it = added_.find(id);

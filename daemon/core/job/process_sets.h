@@ -49,20 +49,21 @@ class ProcessSets {
   std::vector<Collectives*> every();
   std::vector<const Collectives*> every() const;
   std::vector<Collectives*> added();
-  // The ids of every(). A caller whose work adds or removes sets finds each set by its id again.
+  // Returns the ids of every(). A caller whose work adds or removes sets finds each set by its id
+  // again.
   std::vector<uint32_t> ids() const;
-  // In this epoch a set with this id was added; it may have been removed since.
+  // Returns whether a set with this id was added in this epoch; it may have been removed since.
   bool was_added(uint32_t id) const { return id <= last_id_; }
-  // The error for an id that find() does not find.
+  // Returns the error for an id that find() does not find.
   Status unknown(uint32_t id) const;
-  // Whether this node still needs the set's data channels. It does not after all of its ranks have
-  // asked to remove the set: another node may have closed its channels already.
+  // Returns whether this node still needs the set's data channels. It does not after all of its
+  // ranks have asked to remove the set: another node may have closed its channels already.
   bool is_wanted(uint32_t id);
 
   // --- Submissions
   // Hands the submission to its set, or ends it with an error that its rank will see.
   void submit(LocalSubmission submission, Output& output);
-  // Counts submissions that have not ended, of all ranks of this node or of one.
+  // These count submissions that have not ended, of all ranks of this node or of one.
   size_t in_flight() const;
   size_t submissions_of(LocalRank rank) const;
   // The rank sleeps until the submission with this ticket ends; with no ticket it is awake.
@@ -77,7 +78,8 @@ class ProcessSets {
   // Launches what the set has room for. A join of all ranks waits for the joins of the added sets
   // to end, and is launched with the last of them. An error ends the epoch.
   Status launch_ordered(Collectives& set, Output& output);
-  // When a set has something to do next; none if nothing is due before something else happens.
+  // Returns when a set has something to do next, or none if nothing is due before something else
+  // happens.
   std::optional<TicksMs> wakes_at() const;
 
  private:
@@ -91,11 +93,12 @@ class ProcessSets {
   };
 
   bool recovers() const { return options_.recovery.policy == DeathPolicy::kShrink; }
-  // "rank 3": how messages name a rank of this node.
+  // Returns text such as "rank 3", which is how messages name a rank of this node.
   std::string name(LocalRank rank) const;
-  // The id of the set that the rank has asked to remove, until that is done; 0 if there is none.
+  // Returns the id of the set that the rank has asked to remove, until that is done, or 0 if there
+  // is none.
   uint32_t being_removed_by(LocalRank rank) const;
-  // Why the rank may not submit this because of joins (L11).
+  // Returns why the rank may not submit this because of joins (L11).
   Status check_joins(const LocalSubmission& submission) const;
   void join(const LocalSubmission& submission, Output& output);
   Status check_new(const std::vector<Rank>& ranks) const;

@@ -1,6 +1,6 @@
-// The nodes to which a data channel broke, before it is known why: they may have died, or have
-// ended the epoch first, because all of their ranks have left. Until the cause has come, or its
-// time is up, what is done is kept here. JobCore (job.h) owns it. Pure.
+// Keeps the nodes to which a data channel broke, before it is known why: they may have died, or
+// have ended the epoch first, because all of their ranks have left. Until the cause has come, or
+// its time is up, what is done is kept here. JobCore (job.h) owns it. Pure.
 #pragma once
 
 #include <set>
@@ -21,7 +21,7 @@ class Suspicion {
   void begin(Status cause, TicksMs deadline);
   // Suspects the node. If the data plane misses it, it cannot turn out to have left in good order.
   void add(NodeIndex node, bool is_missed);
-  // Whether all suspects have left in good order, so that nobody is missing.
+  // Returns whether all suspects have left in good order, so that nobody is missing.
   bool is_refuted(const Goodbyes& goodbyes) const;
 
   const std::set<NodeIndex>& nodes() const { return nodes_; }

@@ -30,7 +30,8 @@ bool TreeHandover::leads_to_ranks(NodeIndex neighbour) const {
   if (neighbour == links().parent() && neighbour != layout_.coordinator()) return true;
   std::vector<NodeIndex> behind;
   if (neighbour == links().parent()) {
-    behind = links().tree().subtree(self_);  // they are cut off with this node
+    // Without the parent, the nodes below this one are cut off with it.
+    behind = links().tree().subtree(self_);
     std::erase(behind, self_);
   } else {
     behind = links().reached_by(neighbour);
@@ -50,7 +51,7 @@ void TreeHandover::depart(Output& output) {
 
 void TreeHandover::hand_over_children(Output& output) {
   if (!state_.departs_at || state_.move || state_.has_gone) return;
-  if (!goodbyes_.has_left(self_)) return;  // until then this node is missed
+  if (!goodbyes_.has_left(self_)) return;  // Until then this node is missed if it goes.
   if (links().children().empty()) {
     state_.has_gone = true;
     router_.send(kNodeAbove, Handover{Step::kGone, {}}, output);
@@ -102,7 +103,7 @@ void TreeHandover::adopt_if_ready(NodeIndex child, Output& output) {
   if (!state_.attached.contains(child) || !is_drained) return;
   state_.attached.erase(child);
   state_.drained.erase(child);
-  router_.send(child, Handover{Step::kLastDown, {}}, output);  // through the leaver
+  router_.send(child, Handover{Step::kLastDown, {}}, output);  // This goes through the leaver.
   router_.add_child(child);
   router_.send(child, Handover{Step::kAttached, {}}, output);
   hand_over_children(output);

@@ -1,4 +1,4 @@
-// How a node leaves the tree of a job that goes on: its children move to its parent
+// Lets a node leave the tree of a job that goes on: its children move to its parent
 // (docs/protocol.md, "Leaving"). This is one node's part, as the node that leaves, as a child that
 // moves, or as the parent that takes children over. A link is empty before the next one is used, so
 // no message is lost, comes twice or overtakes another. JobCore (job.h) owns it; without a tree it
@@ -26,7 +26,7 @@ class TreeHandover {
   TreeHandover(const Layout& layout, NodeIndex self, const JobOptions& options,
                const Goodbyes& goodbyes, MessageRouter& router);
 
-  // What is called afterwards happens at this time.
+  // Sets the time at which everything that is called afterwards happens.
   void set_now(TicksMs now) { now_ = now; }
   // The epoch is over: forgets who leaves and who moves.
   void forget() { state_ = {}; }
@@ -38,7 +38,7 @@ class TreeHandover {
   void hand_over_children(Output& output);
 
   // Takes the first message of a handover, and messages of the next parent that come too early.
-  // False if the message is neither, and nothing has been done.
+  // Returns false if the message is neither; then nothing has been done.
   bool is_for_later(const Message& message, Output& output);
   // Takes the other messages of a handover. Returns messages that were kept until now and are next
   // in their order. An error ends the epoch.
@@ -49,17 +49,18 @@ class TreeHandover {
   // The link to the child is gone, and nobody behind it is missed.
   void on_child_gone(NodeIndex child, Output& output);
 
-  // An error, which ends the epoch, if the next parent has not answered in time.
+  // Returns an error, which ends the epoch, if the next parent has not answered in time.
   Status on_time(Output& output);
-  // When on_time() has something to do next; none if that is not before something else happens.
+  // Returns when on_time() has something to do next, or none if that is not before something else
+  // happens.
   std::optional<TicksMs> wakes_at() const;
 
-  // The node that is to be this node's parent, while it moves.
+  // Returns the node that is going to be this node's parent, while this node moves.
   std::optional<NodeIndex> next_parent() const;
-  // Whether no other node depends on this one any more, after depart().
+  // Returns, after depart(), whether no other node depends on this one any more.
   bool may_go() const;
-  // Whether the link to the neighbour leads to ranks, other than the neighbour's, that have not
-  // left.
+  // Returns whether the link to the neighbour leads to ranks, other than the neighbour's, that have
+  // not left.
   bool leads_to_ranks(NodeIndex neighbour) const;
 
  private:
@@ -69,7 +70,7 @@ class TreeHandover {
     TicksMs deadline = 0;
     TicksMs next_attach = 0;
     bool is_drained = false;     // Nothing more comes through the old parent.
-    std::vector<Message> early;  // They came from the new parent before that.
+    std::vector<Message> early;  // Messages that came from the new parent before that.
   };
   struct State {
     // The node leaves.
@@ -86,7 +87,7 @@ class TreeHandover {
 
   bool is_coordinator() const { return self_ == layout_.coordinator(); }
   const TreeLinks& links() const { return router_.links(); }
-  // An error if the parent, which asks for it, has no reason to.
+  // Returns an error if the parent, which asks for the move, has no reason to.
   Status move_to(NodeIndex parent, Output& output);
   void attach(Output& output);
   void go_on_under_new_parent(Output& output);

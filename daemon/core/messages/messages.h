@@ -123,8 +123,9 @@ struct Decree {
   TicksMs sleep_ms = 0;  // In global-sleep: how long everybody sleeps before the next round.
 };
 
-// --- Locked schedules (rules L3 to L8) Generations count up by one with every Lock and every
-// Resume; while a generation is odd, a plan is in force.
+// --- Locked schedules (rules L3 to L8) --------------------------------------------------------
+// Generations count up by one with every Lock and every Resume; while a generation is odd, a plan
+// is in force.
 
 // The origin of a plan.
 enum class PlanSource : uint8_t {

@@ -32,8 +32,8 @@ struct PlanTree {
 // Tensors share a batch if they can be fused and fit under the threshold, if the same steps have
 // both, and if, in all of these, they were ready within the fusion window and none was complete
 // before another was reported: a framework may compute the second from the first. Batches are in
-// the order in which they were ready in the first step, so that none waits behind one that is ready
-// later.
+// the order in which they were ready in the first step that has them, so that none waits behind one
+// that is ready later.
 //
 // What all steps have comes first; then they part. A branch begins with a batch that only its steps
 // have; where there is none, with the tensor that its steps have next.

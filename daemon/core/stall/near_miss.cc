@@ -17,9 +17,9 @@ bool is_behind_prefix(std::string_view longer, std::string_view shorter) {
   return before == '.' || before == '/';
 }
 
-// Row by row of the table of distances between prefixes, and of each row only what is no further
-// from the diagonal than `limit` (Ukkonen 1985): the rest is more than that anyway. More than
-// `limit` is `limit` + 1.
+// Returns the distance, or `limit` + 1 if it is more than `limit`. The table of distances between
+// prefixes is computed row by row, and of each row only what is no further from the diagonal than
+// `limit` (Ukkonen 1985): the rest is more than that anyway.
 size_t edit_distance(std::string_view one, std::string_view other, size_t limit, int64_t& budget) {
   const size_t far = limit + 1;
   std::vector<size_t> before_last(other.size() + 1, far);
@@ -33,7 +33,7 @@ size_t edit_distance(std::string_view one, std::string_view other, size_t limit,
     const size_t begin = i > limit ? i - limit : 0;
     const size_t end = std::min(i + limit, other.size());
     budget -= static_cast<int64_t>(2 * limit + 1);
-    if (begin > 0) row[begin - 1] = far;  // of two rows before
+    if (begin > 0) row[begin - 1] = far;  // This drops a value of two rows before.
     size_t nearest = far;
     for (size_t k = begin; k <= end; ++k) {
       if (k == 0) {

@@ -1,4 +1,4 @@
-// What the ranks of one node do, over all process sets of a job. The stall inspector of each set
+// The activity of one node's ranks, over all process sets of a job. The stall inspector of each set
 // (stall.h) writes down what it sees, and reads what the others have: a rank that is missing in one
 // set may be busy in another.
 #pragma once
@@ -13,25 +13,26 @@
 
 namespace rueda::core {
 
+// It belongs to the loop that runs the job's core.
 struct NodeActivity {
   struct Act {
-    DescriptorPtr tensor;  // null: nothing yet
+    DescriptorPtr tensor;  // Null: nothing yet.
     uint32_t process_set = 0;
     TicksMs at_ms = 0;
   };
   struct OfRank {
-    Act submitted;  // the last
+    Act submitted;  // The last act of this kind.
     Act completed;
     bool has_left = false;
   };
 
-  // An epoch begins or ends. References to ranks stay good.
+  // Forgets what ranks did, because an epoch begins or ends. References to ranks stay good.
   void forget() {
     for (auto& [rank, activity] : ranks) activity = {};
   }
 
   std::map<Rank, OfRank> ranks;
-  std::map<uint32_t, const SubmissionTable*> in_flight;  // by process set
+  std::map<uint32_t, const SubmissionTable*> in_flight;  // By process set.
 };
 
 }  // namespace rueda::core

@@ -9,9 +9,10 @@
 namespace rueda::core {
 namespace {
 
-// Bounds what one question costs; a training step has hundreds of tensors.
+// The number of names that are compared for one question. A training step has hundreds of tensors.
 constexpr size_t kMaxNamesCompared = 4096;
-// In each such time, so that the names of one job take a few milliseconds a second of the loop.
+// The number of cells that may be computed in each kBudgetMs, so that the names of one job take a
+// few milliseconds a second of the loop.
 constexpr TicksMs kBudgetMs = 1'000;
 constexpr int64_t kMaxCellsCompared = 1 << 20;
 
@@ -55,14 +56,14 @@ void StallInspector::reset() {
 void StallInspector::on_submitted(const LocalSubmission& submission) {
   activity_of(submission.rank).submitted = {submission.descriptor, process_set_,
                                             submission.submitted_ms};
-  // The first after a pause.
+  // The look is due a while after the first submission that follows a pause.
   if (next_look_ms_ < submission.submitted_ms) next_look_ms_ = submission.submitted_ms + kLookMs;
 }
 
 void StallInspector::on_completed(const LocalSubmission& submission, TicksMs now) {
   NodeActivity::OfRank& activity = activity_of(submission.rank);
   activity.completed = {submission.descriptor, process_set_, now};
-  // Under a plan that repeats nobody is told of each submission.
+  // On the fast path of a plan on_submitted() is not called for each submission.
   if (activity.submitted.at_ms < submission.submitted_ms) {
     activity.submitted = {submission.descriptor, process_set_, submission.submitted_ms};
   }
@@ -192,7 +193,7 @@ StallAnswer StallInspector::answer(const StallQuery& query, TicksMs now) {
     StallAnswer::Tensor& item = answer.tensors.emplace_back();
     for (size_t i = 0; i < ranks.size(); ++i) {
       const LocalRank local{static_cast<int32_t>(i)};
-      // Nobody waits for who has joined.
+      // Nobody waits for a rank that has joined, so it counts as one that has submitted.
       if (submissions_.has(local, name) || submissions_.has_joined(local)) {
         item.submitted.push_back(ranks[i]);
       }
@@ -205,13 +206,13 @@ StallAnswer StallInspector::answer(const StallQuery& query, TicksMs now) {
   return answer;
 }
 
-// Only what is in flight: a name that has completed is one that every rank knows.
+// Only names in flight are looked at: a name that has completed is one that every rank knows.
 std::vector<NearMiss> StallInspector::near_misses(const std::string& name,
                                                   const NamedTensors& others) {
   const std::vector<Rank>& ranks = layout_.node(self_).ranks;
   const PendingTensor* const stalled = submissions_.find(name);
-  std::vector<std::tuple<Rank, int, NearMiss>> found;  // the nearest of a rank first
-  // Submitted to another set: 0 away.
+  std::vector<std::tuple<Rank, int, NearMiss>> found;  // The nearest of a rank comes first.
+  // The very name in another set is 0 away.
   for (const auto& [set, table] : activity_.in_flight) {
     const PendingTensor* const there = set == process_set_ ? nullptr : table->find(name);
     if (!there) continue;

@@ -1,6 +1,6 @@
 // Finds tensors that some ranks have submitted and others have not, for too long, and says who is
-// missing and what they did last. Waiting for the application has no other deadline than the one
-// here (StallOptions::shutdown_ms); waiting for peers is watched elsewhere.
+// missing and what they did last. A wait for the application has no other deadline than the one
+// here (StallOptions::shutdown_ms); waits for peers are watched elsewhere.
 //
 // It goes by what ranks have submitted and not by what nodes have reported to be put in order, so
 // it is the same for every way to agree, locked schedules included.
@@ -29,21 +29,22 @@
 namespace rueda::core {
 
 struct StallLine {
-  bool is_warning = false;  // else good news
+  bool is_warning = false;  // If false, it is good news.
   std::string text;
 };
 
 struct StallOutput {
   std::vector<std::pair<NodeIndex, StallMessage>> sends;
-  std::vector<StallLine> lines;  // for this node's log
-  Status failure;                // not ok: the job is to end
+  std::vector<StallLine> lines;  // Lines for this node's log.
+  Status failure;                // If it is not ok, the job has to end.
 };
 
-// One on each node for each process set; on the coordinator's node it plays both parts. Pure.
+// The stall inspector of one process set on one node; on the coordinator's node it plays both
+// parts. It is pure.
 class StallInspector {
  public:
-  // `layout`, the set's, `submissions`, this node's, and `activity`, of all sets, outlive the
-  // inspector.
+  // `layout` is the set's, `submissions` are this node's, and `activity` is of all sets. All of
+  // them must outlive the inspector.
   StallInspector(uint32_t process_set, const Layout& layout, NodeIndex self,
                  const StallOptions& options, const SubmissionTable& submissions,
                  NodeActivity& activity);
@@ -51,22 +52,26 @@ class StallInspector {
   StallInspector(const StallInspector&) = delete;
   StallInspector& operator=(const StallInspector&) = delete;
 
-  // An epoch begins or ends: forgets everything but what ranks did last, which is the job's to do.
+  // An epoch begins or ends: forgets everything but what ranks did last, which the job forgets
+  // itself.
   void reset();
 
+  // A rank of this node has submitted something.
   void on_submitted(const LocalSubmission& submission);
-  // The submission has ended well.
+  // The submission has ended without an error.
   void on_completed(const LocalSubmission& submission, TicksMs now);
+  // The rank has said goodbye.
   void on_left(LocalRank rank);
-  // An error means that the peer broke the protocol.
+  // Takes a message. An error means that the peer broke the protocol.
   Status on_message(NodeIndex from, const StallMessage& message, TicksMs now, StallOutput& output);
   void on_time(TicksMs now, StallOutput& output);
 
-  // When on_time() is wanted: every second while something is in flight or stalled. None: not
-  // before something happens, so an idle job costs nothing.
+  // Returns when on_time() has to be called: every second while something is in flight or stalled.
+  // Returns none if nothing is, so an idle job costs nothing.
   std::optional<TicksMs> wakes_at() const;
+  // The number of stalled tensors.
   size_t count() const { return notice_.stalls.size(); }
-  // What is stalled in the job, with the ages that it has by now.
+  // Returns what is stalled in the job, with the ages that it has by now.
   StallNotice stalls(TicksMs now) const;
 
  private:
@@ -77,12 +82,15 @@ class StallInspector {
     auto operator<=>(const Pending&) const = default;
   };
 
+  // The error for a message that this node has no use for.
   Status misdirected(NodeIndex from, const char* what) const;
   bool names_ranks_of_the_job(const StallNotice& notice) const;
+  // Returns what has been in flight for too long on this node.
   std::set<Pending> overdue(TicksMs now) const;
   void report(TicksMs now, StallOutput& output);
   StallAnswer answer(const StallQuery& query, TicksMs now);
-  // `others` are names in flight here; what is left of the budget bounds how many are looked at.
+  // Returns names in flight here that are near misses of `name`, and on which ranks. `others` are
+  // names in flight here; what is left of the budget bounds how many of them are compared.
   using NamedTensors = std::vector<std::pair<const std::string*, const PendingTensor*>>;
   std::vector<NearMiss> near_misses(const std::string& name, const NamedTensors& others);
   RankActivity activity_of(size_t local, TicksMs now) const;
@@ -100,16 +108,16 @@ class StallInspector {
   const StallOptions options_;
   const SubmissionTable& submissions_;
   NodeActivity& activity_;
-  std::vector<NodeActivity::OfRank*> of_local_;  // by local rank
-  std::set<Pending> reported_;                   // as the coordinator knows it
-  StallNotice notice_;                           // the last
+  std::vector<NodeActivity::OfRank*> of_local_;  // The index is the local rank.
+  std::set<Pending> reported_;                   // What the coordinator was told last.
+  StallNotice notice_;                           // The last notice.
   TicksMs noticed_ms_ = 0;
   TicksMs next_look_ms_ = 0;
-  // Cells of comparisons (near_miss.h), for the second that began then: a coordinator may ask as
-  // often as it likes.
+  // The cells of comparisons (near_miss.h) that are left of the second that began at
+  // budgeted_at_ms_: a coordinator may ask as often as it likes.
   int64_t near_miss_budget_ = 0;
   std::optional<TicksMs> budgeted_at_ms_;
-  std::optional<StallWatch> watch_;  // on the coordinator's node
+  std::optional<StallWatch> watch_;  // Set on the coordinator's node alone.
 };
 
 }  // namespace rueda::core

@@ -5,7 +5,7 @@
 namespace rueda::core {
 namespace {
 
-// A log line is for people.
+// A log line is for people, so it names only so many tensors and ranks.
 constexpr size_t kMaxTensorsInLine = 4;
 constexpr size_t kMaxRanksInSentence = 4;
 
@@ -21,7 +21,8 @@ std::string name_of(uint32_t process_set) {
   return process_set == 0 ? "the set of all ranks" : "process set " + std::to_string(process_set);
 }
 
-// The set only where it is another one than that of which is spoken.
+// Names the tensor, its process set, only where that is not the one that the text is about, and its
+// age.
 std::string describe_act(const std::string& tensor, uint32_t in, uint32_t process_set,
                          TicksMs ago_ms) {
   return quoted(tensor) + (in == process_set ? "" : " in " + name_of(in)) + " " + seconds(ago_ms) +
@@ -36,7 +37,8 @@ std::string describe_activity(uint32_t process_set, const Stall& stall,
       "last submitted " + describe_act(activity.last_submitted, activity.submitted_set, process_set,
                                        activity.submitted_ago_ms);
   if (activity.last_completed.empty()) return text + ", has completed none";
-  // Its part of this one may have ended, and what it passes on be on its way yet.
+  // The rank's part of the stalled operation may have ended while what it passes on is still on its
+  // way.
   const bool may_be_this_one = activity.last_completed == stall.tensor &&
                                activity.completed_set == process_set &&
                                activity.completed_ago_ms < stall.age_ms;

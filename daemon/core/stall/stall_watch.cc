@@ -40,7 +40,7 @@ void StallWatch::drop_ended(StallWatchOutput& output) {
 
 void StallWatch::on_time(TicksMs now, StallWatchOutput& output) {
   if (watched_.empty()) return;
-  // A round that does not end waits for a node that is about to be lost.
+  // A round that does not end waits for a node that is about to be lost, so the next one may begin.
   if (now >= next_round_ms_ || (!round_ && shutdown_is_due(now))) begin_round(now, output);
 }
 
@@ -100,7 +100,8 @@ Status StallWatch::on_answer(NodeIndex from, const StallAnswer& answer, TicksMs 
                              StallWatchOutput& output) {
   if (Status good = check_answer(from, answer); !good.is_ok()) return good;
   std::optional<Round>& round = near_round_ ? near_round_ : round_;
-  if (!round || answer.round != round->number) return Status::ok();  // superseded
+  // The answer is to an older query.
+  if (!round || answer.round != round->number) return Status::ok();
   if (answer.tensors.size() != round->names.size()) {
     return Status(Code::kInternal, "node " + layout_.node(from).node_id + " was asked about " +
                                        std::to_string(round->names.size()) +
@@ -147,7 +148,8 @@ void StallWatch::conclude(TicksMs now, StallWatchOutput& output) {
   StallNotice notice;
   std::set<Rank> missing;
   for (size_t i = 0; i < round_->names.size(); ++i) {
-    // Ended meanwhile, or waits for the network: every rank has submitted it.
+    // A tensor that has ended meanwhile is no stall, nor is one that every rank has submitted: it
+    // waits for the network.
     const size_t submitted = round_->tensors[i].submitted.size();
     const bool is_stalled =
         submitted > 0 && submitted < static_cast<size_t>(layout_.member_ranks());

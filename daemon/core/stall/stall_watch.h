@@ -1,5 +1,5 @@
-// The coordinator's part of the stall inspector (stall.h): gathers what nodes report, asks all of
-// them who has submitted it, and puts the answers together.
+// The coordinator's part of the stall inspector (stall.h). It gathers what nodes report, asks all
+// nodes who has submitted it, and puts the answers together.
 #pragma once
 
 #include <map>
@@ -15,30 +15,31 @@
 namespace rueda::core {
 
 struct StallOptions {
-  TicksMs check_ms = 0;  // a tensor that is older is stalled; 0: nothing is looked at
-  TicksMs shutdown_ms =
-      0;  // a stall that is older ends the job; 0: never. The coordinator's counts
+  TicksMs check_ms = 0;  // A tensor that is older is stalled; 0: nothing is looked at.
+  // A stall that is older ends the job; 0: never. Only the coordinator's value counts.
+  TicksMs shutdown_ms = 0;
 
-  // When a tensor is first looked at.
+  // Returns the age at which a tensor is first looked at.
   TicksMs overdue_ms() const {
     return shutdown_ms > 0 && shutdown_ms < check_ms ? shutdown_ms : check_ms;
   }
 };
 
 struct StallWatchOutput {
-  std::optional<StallQuery> query;    // for all nodes, the coordinator's too
-  std::optional<StallNotice> notice;  // for all nodes, the coordinator's too
-  Status failure;                     // not ok: the job is to end
+  std::optional<StallQuery> query;    // For all nodes, the coordinator's too.
+  std::optional<StallNotice> notice;  // For all nodes, the coordinator's too.
+  Status failure;                     // If it is not ok, the job has to end.
 };
 
 class StallWatch {
  public:
-  // The layout, the process set's, outlives the watch.
+  // `layout` is the process set's, and must outlive the watch.
   StallWatch(uint32_t process_set, const Layout& layout, const StallOptions& options)
       : process_set_(process_set), layout_(layout), options_(options) {}
 
+  // Takes in what has been in flight for too long on the node.
   void on_report(NodeIndex from, const StallReport& report, TicksMs now, StallWatchOutput& output);
-  // An error means that the peer broke the protocol.
+  // Takes an answer to the last query. An error means that the peer broke the protocol.
   Status on_answer(NodeIndex from, const StallAnswer& answer, TicksMs now,
                    StallWatchOutput& output);
   void on_time(TicksMs now, StallWatchOutput& output);
@@ -49,29 +50,32 @@ class StallWatch {
   struct PollSource {
     std::set<NodeIndex> reporters;
     TicksMs since_ms = 0;
-    TicksMs next_news_ms = 0;  // by age
+    TicksMs next_news_ms = 0;  // The age at which it is news again.
   };
   // One question to all nodes, and what they have answered so far.
   struct Round {
     uint64_t number = 0;
     std::vector<std::string> names;
     std::set<NodeIndex> unanswered;
-    std::vector<StallAnswer::Tensor> tensors;  // of all nodes together, in the order of names
+    std::vector<StallAnswer::Tensor> tensors;  // Of all nodes together, in the order of `names`.
     std::map<Rank, RankActivity> ranks;
   };
 
-  // Drops what nobody waits for any more from the last notice.
+  // Drops from the last notice what nobody waits for any more.
   void drop_ended(StallWatchOutput& output);
   bool shutdown_is_due(TicksMs now) const;
   std::vector<std::string> oldest() const;
+  // Asks all nodes about the oldest of watched_.
   void begin_round(TicksMs now, StallWatchOutput& output);
   Round ask(std::vector<std::string> names, bool wants_near_misses, StallWatchOutput& output);
   Status check_answer(NodeIndex from, const StallAnswer& answer) const;
+  // Returns names that may be near misses, about which all nodes have to be asked, too.
   std::vector<std::string> near_names() const;
+  // All nodes have answered: makes the notice, or fails the job if it is time.
   void conclude(TicksMs now, StallWatchOutput& output);
   Stall stall_of(size_t index, TicksMs now);
-  // Whether it is in another set, or nobody who has submitted the tensor has submitted that name,
-  // too.
+  // Returns whether the candidate is in another set, or nobody who has submitted the tensor has
+  // submitted that name, too.
   bool is_near_miss(const NearMiss& candidate, const std::vector<Rank>& submitted) const;
 
   const uint32_t process_set_;
@@ -79,12 +83,12 @@ class StallWatch {
   const StallOptions options_;
   std::map<NodeIndex, std::set<std::string>> reports_;
   std::map<std::string, PollSource> watched_;
-  std::optional<Round> round_;       // about what is watched
-  std::optional<Round> near_round_;  // then about names that may be near misses
+  std::optional<Round> round_;       // The round about what is watched.
+  std::optional<Round> near_round_;  // The round after it, about names that may be near misses.
   uint64_t last_round_ = 0;
   TicksMs next_round_ms_ = 0;
-  bool has_unasked_ = false;  // a tensor was reported while a round was on
-  StallNotice notice_;        // the last
+  bool has_unasked_ = false;  // A tensor was reported while a round was on.
+  StallNotice notice_;        // The last notice.
 };
 
 }  // namespace rueda::core
