@@ -59,7 +59,7 @@ mount -t sysfs sysfs /new/sys
 mount -t devtmpfs devices /new/dev
 mkdir -p /new/dev/shm /new/dev/pts
 mount -t devpts terminals /new/dev/pts
-for folder in dev/shm tmp run; do mount -t tmpfs memory "/new/$folder"; done
+for folder in dev/shm run; do mount -t tmpfs memory "/new/$folder"; done
 hostname rdma-guest
 ip link set lo up
 # Addresses can be used at once, without duplicate address detection.
@@ -157,6 +157,10 @@ for _ in 1 2 3; do
   wait "$emulator" || true
   emulator=
 done
+if [ ! -e "$control/ready" ]; then
+  cat "$control/console"
+  cannot "qemu did not start one in three tries"
+fi
 cat "$control/output" 2>/dev/null || cat "$control/console"
 [ -s "$control/status" ] && exit "$(cat "$control/status")"
 echo "tests/rdma/guest.sh: the guest ended before the command did, or took longer than $seconds s" >&2
