@@ -29,6 +29,18 @@ LONG_FUNCTIONS = {"agent/cli/options.cc:add_flags", "daemon/config.cc:define_wor
 # These classes are still to be taken apart. An entry that is not needed any more fails.
 SPREAD_CLASSES = {"client/src/session/Operation", "client/src/session/Session"}
 
+MAX_FRAGMENTS = 0.03  # of the comments of C++ outside tests, as a share
+# A comment whose first sentence begins with one of these words and has no verb, or but that of the clause which the word
+# begins, has no subject. It is a rough measure, and so a share: "Of a rank: its tensors." is found, "Its tensors." is not.
+CLAUSE_STARTS = {"how", "what", "when", "where", "whether", "which", "who", "whose", "until", "since", "while", "once", "because"}
+PHRASE_STARTS = {"also", "and", "as", "at", "behind", "beside", "beyond", "by", "false", "for", "from", "in", "likewise", "more", "none",
+                 "not", "nothing", "of", "on", "only", "or", "same", "the same", "to", "told", "true", "with", "without"}
+VERB = re.compile(r"""\b(is|are|was|were|be|has|have|had|do|does|did|can|cannot|may|might|must|shall|should|will|would|
+    (?:add|allow|answer|ask|begin|belong|bring|call|change|close|come|contain|cost|count|describe|end|expect|fail|find|get|give|go|
+    happen|hear|hold|keep|know|lack|last|lie|live|look|make|mean|name|need|own|pass|read|receive|remain|return|run|say|see|send|
+    serve|set|show|stand|start|stay|stop|take|tell|turn|use|wait|want|work|write)(?:s|es)?|begun|came|went|said|goes|lies)\b""",
+                  re.VERBOSE)
+
 # The words are written in two pieces, so that this file passes its own rules.
 UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HAC" r"K)\b")
 MACHINE_PATHS = re.compile(r"/wo" r"rk/|/ro" r"ot/|/tmp" r"/b-|\.\./sha" r"red/")
@@ -116,6 +128,41 @@ def spread_classes(files):
             for match in member.finditer(text):
                 sources[f"{os.path.dirname(path)}/{match.group(1)}"].add(path)
     return {name: sorted(paths) for name, paths in sources.items() if len(paths) > 1}
+
+
+def comments_of(text):
+    """(line, text) of each comment of C++ that has lines of its own."""
+    block, began = [], 0
+    for number, line in enumerate([*text.split("\n"), ""], 1):
+        match = re.match(r"\s*//+ ?(.*)", line)
+        if match:
+            began = began if block else number
+            block.append(match.group(1))
+        elif block:
+            yield began, " ".join(block)
+            block = []
+
+
+def is_fragment(comment):
+    sentence = re.split(r"[.:;](?: |$)", comment.lower())[0]
+    words = re.findall(r"[a-z]+", sentence)
+    if not words or sentence.startswith("---"):  # a title
+        return False
+    verbs = len(VERB.findall(sentence))
+    return words[0] in CLAUSE_STARTS and verbs < 2 or " ".join(words[:2]) in PHRASE_STARTS and verbs < 1 or (
+        words[0] in PHRASE_STARTS and verbs < 1)
+
+
+def fragments(files):
+    """([path:line: text] of comments that are fragments, how many comments there are). `files`: (path, text)."""
+    found, count = [], 0
+    for path, text in files:
+        if path.endswith((".cc", ".h", ".hpp", ".cu", ".cuh")) and not path.startswith("tests/"):
+            for line, comment in comments_of(text):
+                count += 1
+                if is_fragment(comment):
+                    found.append(f"{path}:{line}: {comment[:80]}")
+    return found, count
 
 
 def crowded_folders(paths):
@@ -241,6 +288,20 @@ class PlantedUntidiness(unittest.TestCase):
                  ("tests/c.cc", "int Two::g() {}\n")]
         self.assertEqual(spread_classes(files), {"daemon/One": ["daemon/a.cc", "daemon/b.cc"]})
 
+    def test_a_fragment_is_found(self):
+        wrong = ("What a rank has.", "Of a node: its ranks.", "Whether all have submitted.", "Likewise.", "The same, for sums.", "None: empty.",
+                 "Told on the loop.", "What is known of a node.\n// It may be little.", "With the lock held.")
+        right = ("A node's ranks.", "Returns what a rank has.", "What is sent here is read there.", "Whether it fits is checked by add().",
+                 "In a tree, a node has a parent.", "On the loop, waits for\n// the last callback.", "--- Part two")
+        for text in wrong:
+            with self.subTest(text=text):
+                self.assertEqual(fragments([("daemon/a.h", f"int x;\n// {text}\nint y;  // what y is\n")])[1], 1)
+                self.assertEqual(len(fragments([("daemon/a.h", f"int x;\n// {text}\nint y;\n")])[0]), 1)
+                self.assertEqual(fragments([("tests/a.h", f"// {text}\n")]), ([], 0))
+        for text in right:
+            with self.subTest(text=text):
+                self.assertEqual(fragments([("daemon/a.h", f"// {text}\n")]), ([], 1))
+
     def test_a_crowded_folder_is_found(self):
         paths = [f"a/{number}.cc" for number in range(31)] + [f"b/{number}.cc" for number in range(30)]
         self.assertEqual(crowded_folders([*paths, *(f"b/{number}.md" for number in range(9))]), {"a": 31})
@@ -250,6 +311,13 @@ class Tree(unittest.TestCase):
     def test_the_members_of_a_class_stand_in_one_source(self):
         found = spread_classes((path, read_file(path)) for path in tree_files(ROOT) if path.endswith(".cc"))
         self.assertEqual(set(found), SPREAD_CLASSES, found)
+
+    def test_comments_are_sentences(self):
+        found, count = fragments((path, read_file(path)) for path in tree_files(ROOT)
+                                 if path.startswith(("agent/", "bench/", "client/", "daemon/")))
+        self.assertGreater(count, 1000)
+        self.assertLessEqual(len(found) / count, MAX_FRAGMENTS, f"{len(found)} of {count} comments begin as fragments:\n" +
+                             "\n".join(found))
 
     def test_no_folder_is_crowded(self):
         self.assertEqual(list(crowded_folders(tree_files(ROOT))), [])
