@@ -1,4 +1,5 @@
-// RUEDA_CHECK: what must be true unless we made a mistake. Aborts in every build.
+// RUEDA_CHECK asks for something that must be true unless we made a mistake. If it is false, the
+// program aborts, in every build.
 #pragma once
 
 namespace rueda::detail {

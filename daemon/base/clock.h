@@ -1,4 +1,5 @@
-// Time as numbers. Core is told the time by its caller; only engine and main read a real clock.
+// The time, as numbers. Core is told the time by its caller; only engine and main read a real
+// clock.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,6 @@
-// Who has come and is nobody yet. Where there are too many, whoever has been here longest of the
-// address that has most of them goes: a stranger who comes again and again pushes out himself, and
+// A crowd of those who have come and are not known yet, such as connections that have not said who
+// they are. If there are too many, one of the address that has most of them has to go, and of these
+// the one that has been there longest: a stranger who comes again and again pushes out himself, and
 // never keeps others out.
 #pragma once
 
@@ -36,7 +37,8 @@ class Crowd {
     const auto it = by_address_.find(address);
     return it == by_address_.end() ? 0 : it->second.size();
   }
-  // Who is to go first; nobody is here: none. Of addresses with as many, that of the oldest.
+  // Returns who has to go first, or none if nobody is here. Of addresses with equally many members,
+  // it is the one with the oldest member.
   std::optional<Id> next_to_go() const {
     const std::set<std::pair<uint64_t, Id>>* fullest = nullptr;
     for (const auto& [address, here] : by_address_) {

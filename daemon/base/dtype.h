@@ -11,40 +11,40 @@ namespace rueda {
 enum class DType : uint8_t {
   kFloat32 = 0,
   kFloat64 = 1,
-  kFloat16 = 2,   // IEEE binary16
-  kBFloat16 = 3,  // upper half of a float32
+  kFloat16 = 2,   // It is IEEE binary16.
+  kBFloat16 = 3,  // It is the upper half of a float32.
   kInt32 = 4,
   kInt64 = 5,
   kInt8 = 6,
   kUInt8 = 7,
-  kBool = 8,  // a byte: 0 is false, any other is true, results are 0 or 1
+  kBool = 8,  // It is a byte: 0 is false, any other is true, results are 0 or 1.
 };
 inline constexpr int kDTypeCount = 9;
 
 enum class ReduceOp : uint8_t {
-  kSum = 0,      // of bool: or, as NumPy adds
-  kAverage = 1,  // sum / number of contributors; integers round towards zero; bool has none
-  kMin = 2,      // NaN in any contribution gives NaN; of bool: and
-  kMax = 3,      // likewise; of bool: or
-  kProduct = 4,  // of bool: and
-  kAdasum = 5,   // by direction, tensor by tensor (reduce/adasum.h); see can_be_adasum()
+  kSum = 0,      // For bool it is "or", as NumPy adds.
+  kAverage = 1,  // The sum / number of contributors; integers round towards zero; bool has none.
+  kMin = 2,      // NaN in any contribution gives NaN. For bool it is "and".
+  kMax = 3,      // NaN in any contribution gives NaN. For bool it is "or".
+  kProduct = 4,  // For bool it is "and".
+  kAdasum = 5,   // It works tensor by tensor, by direction (reduce/adasum.h); see can_be_adasum().
 };
 inline constexpr int kReduceOpCount = 6;
-// Those before kAdasum: element by element.
+// The operators before kAdasum work element by element.
 inline constexpr int kElementwiseOpCount = 5;
 
-// What values of a reduction are rounded to where they cross the network.
+// The type to which values of a reduction are rounded where they cross the network.
 enum class WireDType : uint8_t {
-  kSame = 0,  // nothing is rounded
+  kSame = 0,  // Nothing is rounded.
   kFloat16 = 1,
   kBFloat16 = 2,
 };
 inline constexpr int kWireDTypeCount = 3;
 
-// Where a tensor's elements are.
+// The kind of memory that a tensor's elements are in.
 enum class MemorySpace : uint8_t {
   kHost = 0,
-  kDevice = 1,  // of a GPU
+  kDevice = 1,  // Memory of a GPU.
   // The elements are on a GPU, in a job that leaves it to NCCL what goes between nodes. This value
   // is not part of the ABI, because it is the daemons who agree on it.
   kDeviceNccl = 2,
@@ -59,38 +59,38 @@ enum class CollectiveKind : uint8_t {
   kAddProcessSet = 3,
   kRemoveProcessSet = 4,
   kDeclarePlan = 5,
-  // The rank has no more data. Likewise without data, and it ends when all ranks have joined.
+  // The rank has no more data. A join moves no data either, and ends when all ranks have joined.
   kJoin = 6,
-  kAllgather = 7,      // everybody gets the parts of all, one after the other
-  kReduce = 8,         // the root gets the reduced values
-  kReduceScatter = 9,  // each rank gets its part of the reduced values
-  kAlltoall = 10,      // each rank gets its part of what every rank gives
-  kGather = 11,        // the root gets the parts of all
-  kScatter = 12,       // each rank gets its part of what the root gives
+  kAllgather = 7,      // Everybody gets the parts of all, one after the other.
+  kReduce = 8,         // The root gets the reduced values.
+  kReduceScatter = 9,  // Each rank gets its part of the reduced values.
+  kAlltoall = 10,      // Each rank gets its part of what every rank gives.
+  kGather = 11,        // The root gets the parts of all.
+  kScatter = 12,       // Each rank gets its part of what the root gives.
 };
 inline constexpr int kCollectiveKindCount = 13;
 
 constexpr bool moves_data(CollectiveKind kind) {
   return kind < CollectiveKind::kAddProcessSet || kind > CollectiveKind::kJoin;
 }
-// One rank gives or gets what others do not.
+// Returns whether one rank gives or gets what others do not.
 constexpr bool has_root(CollectiveKind kind) {
   return kind == CollectiveKind::kBroadcast || kind == CollectiveKind::kReduce ||
          kind == CollectiveKind::kGather || kind == CollectiveKind::kScatter;
 }
-// Values of several ranks become one.
+// Returns whether values of several ranks become one.
 constexpr bool reduces(CollectiveKind kind) {
   return kind == CollectiveKind::kAllreduce || kind == CollectiveKind::kReduce ||
          kind == CollectiveKind::kReduceScatter;
 }
-// Each rank has a part of the values to itself, given or got (base/parts.h).
+// Returns whether each rank has a part of the values to itself, given or got (base/parts.h).
 constexpr bool has_parts(CollectiveKind kind) {
   return kind == CollectiveKind::kAllgather || kind == CollectiveKind::kReduceScatter ||
          kind == CollectiveKind::kAlltoall || kind == CollectiveKind::kGather ||
          kind == CollectiveKind::kScatter;
 }
 
-// Bytes of one element.
+// Returns the bytes of one element.
 constexpr size_t element_bytes(DType dtype) {
   switch (dtype) {
     case DType::kFloat32:
@@ -115,7 +115,7 @@ constexpr DType dtype_on_wire(DType dtype, WireDType wire) {
   }
   return dtype;
 }
-// Whether a collective on elements of this type can have a wire dtype of its own.
+// Returns whether a collective on elements of this type can have a wire dtype of its own.
 constexpr bool can_be_rounded(CollectiveKind kind, DType dtype) {
   return reduces(kind) && dtype == DType::kFloat32;
 }
@@ -124,18 +124,18 @@ constexpr bool is_floating(DType dtype) {
   return dtype == DType::kFloat32 || dtype == DType::kFloat64 || dtype == DType::kFloat16 ||
          dtype == DType::kBFloat16;
 }
-// Whether a collective on elements of this type can have the operator kAdasum.
+// Returns whether a collective on elements of this type can have the operator kAdasum.
 constexpr bool can_be_adasum(CollectiveKind kind, DType dtype) {
   return kind == CollectiveKind::kAllreduce && is_floating(dtype);
 }
 
-// Whether a collective can be carried out on memory of a GPU.
+// Returns whether a collective can be carried out on memory of a GPU.
 constexpr bool can_be_on_device(CollectiveKind kind, ReduceOp op) {
   return kind == CollectiveKind::kBroadcast ||
          (kind == CollectiveKind::kAllreduce && op != ReduceOp::kAdasum);
 }
 
-// Numbers that wrap and truncate. Not bool.
+// Returns whether the type is of numbers that wrap and truncate; bool is not.
 constexpr bool is_integer(DType dtype) {
   return dtype == DType::kInt32 || dtype == DType::kInt64 || dtype == DType::kInt8 ||
          dtype == DType::kUInt8;

@@ -20,7 +20,7 @@ namespace rueda {
 namespace {
 
 constexpr size_t kMaxHostBytes = 253;
-// A name may have many; the first ones are as good as any.
+// A name may have many addresses; the first ones are as good as any.
 constexpr size_t kMaxAddresses = 8;
 
 bool is_host_character(char c) {
@@ -28,7 +28,8 @@ bool is_host_character(char c) {
          std::string_view(".-_:%").find(c) != std::string_view::npos;
 }
 
-// "1.2.3.4", "2001:db8::1", "fe80::1%eth0"; empty: neither family.
+// Returns text such as "1.2.3.4", "2001:db8::1" or "fe80::1%eth0", or "" if the address is of
+// neither family.
 std::string numeric_text(const sockaddr& address, socklen_t bytes) {
   std::array<char, NI_MAXHOST> text{};
   const bool is_known = address.sa_family == AF_INET || address.sa_family == AF_INET6;
@@ -110,7 +111,8 @@ Result<std::string> dial_target(const HostPort& address) {
     if (!host.empty() && is_new) hosts.push_back(std::move(host));
   }
   const auto is_v6 = [](const std::string& host) { return host.find(':') != std::string::npos; };
-  // A target of gRPC's is of one family; in the other's form IPv4 addresses are dialled as such.
+  // A target of gRPC's is of one family. If there is an IPv6 address, IPv4 addresses are written in
+  // its form, and are dialled as such.
   const bool has_v6 = std::any_of(hosts.begin(), hosts.end(), is_v6);
   std::string out;
   for (const std::string& host : hosts) {

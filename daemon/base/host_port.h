@@ -1,4 +1,5 @@
-// Addresses as people write them, host:port, and how gRPC is told of them.
+// Reads and writes addresses as people write them, host:port, and finds out how to tell gRPC of
+// them.
 #pragma once
 
 #include <optional>
@@ -10,30 +11,33 @@
 namespace rueda {
 
 struct HostPort {
-  std::string host;  // without the brackets of an IPv6 literal
+  std::string host;  // It has no brackets around an IPv6 literal.
   int port = 0;
 
   bool operator==(const HostPort&) const = default;
 };
 
-// "host:port" or "[v6]:port", the port from 0 to 65535; nothing if it is not one.
+// Reads "host:port" or "[v6]:port", with a port from 0 to 65535. Returns nothing if the text is not
+// such an address.
 std::optional<HostPort> parse_host_port(std::string_view text);
 // Returns "host:port", with brackets around an IPv6 literal.
 std::string join_host_port(const std::string& host, int port);
 
-// One that can be dialled: a port other than 0, and a host of the characters that names and numeric
-// addresses have. What gRPC would take for a scheme of its own ("unix:/path") is refused.
+// Reads an address that can be dialled: its port is not 0, and its host has only characters that
+// names and numeric addresses have. Addresses that gRPC would take for a scheme of its own
+// ("unix:/path") are refused.
 Result<HostPort> parse_dial_address(const std::string& text);
 
-// The host is an IPv4 or IPv6 address, so that resolving it waits for nobody.
+// Returns whether the host is an IPv4 or IPv6 address, so that resolving it waits for nobody.
 bool is_numeric_host(const std::string& host);
 
-// "localhost", or a numeric address of this machine alone.
+// Returns whether the host is "localhost", or a numeric address of this machine alone.
 bool is_loopback(const std::string& host);
 
-// What gRPC is to connect to: the addresses of a host, as getaddrinfo() has them, in its order.
-// gRPC's own resolver waits for name servers although /etc/hosts has the name, and takes hosts
-// called "dns" or "unix" for schemes. Blocks for as long as the system's resolver does.
+// Returns what gRPC has to connect to: the addresses of a host, as getaddrinfo() has them, in its
+// order. gRPC's own resolver waits for name servers although /etc/hosts has the name, and takes
+// hosts called "dns" or "unix" for schemes. The call blocks for as long as the system's resolver
+// does.
 Result<std::string> dial_target(const HostPort& address);
 
 }  // namespace rueda

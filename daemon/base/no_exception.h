@@ -1,5 +1,5 @@
-// Where no exception may pass: at the top of what a loop, or a thread, does for somebody. Memory
-// that is not there is to cost whoever asked for it his job, and not the node its daemon.
+// Stops exceptions at the top of what a loop, or a thread, does for somebody. If memory is out,
+// whoever asked for it must lose his job, and not the node its daemon.
 #pragma once
 
 #include <exception>
@@ -7,7 +7,7 @@
 
 namespace rueda {
 
-// Does it. If that throws, `failed` is told what; it is not to throw.
+// Calls `work`. If that throws, `failed` is called with the reason; it must not throw.
 template <class Work, class Failed>
 void without_exception(const Work& work, const Failed& failed) {
   try {

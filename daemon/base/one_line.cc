@@ -52,7 +52,8 @@ std::string one_line(std::string_view text, size_t max_bytes) {
     return std::string(text);
   }
   std::string line;
-  size_t fits = 0;  // of the line, where the mark that it was cut fits as well
+  // The length of the longest beginning of the line behind which the mark fits that it was cut.
+  size_t fits = 0;
   const char* at = text.data();
   const char* const end = at + text.size();
   while (at != end) {
@@ -61,7 +62,7 @@ std::string one_line(std::string_view text, size_t max_bytes) {
     if (stays_in_line(c)) {
       line.append(begin, at);
     } else if (c == utf::illegal || c == utf::incomplete) {
-      at = begin + 1;  // no character: byte by byte
+      at = begin + 1;  // This is no character, so it is written out byte by byte.
       line += written_out(static_cast<uint8_t>(*begin));
     } else {
       line += written_out(c);

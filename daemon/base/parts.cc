@@ -22,7 +22,8 @@ int64_t row_elements(const PartedTensor& tensor) {
   return product;
 }
 
-// As even as can be: the first ones have one more.
+// Returns the rows of a rank's part if parts are as even as can be, where the first ones have one
+// more.
 int64_t even_count(int64_t rows, int place, int ranks) {
   return rows / ranks + (place < rows % ranks ? 1 : 0);
 }

@@ -1,9 +1,9 @@
-// Which part of a collective's values each rank of the process set gives, and gets: of an
+// Computes which part of a collective's values each rank of the process set gives, and gets, in an
 // allgather, a reduce-scatter, an alltoall, a gather or a scatter. Parts are whole rows, that is,
 // what lies behind one index of the first dimension, and follow each other in the order of the
 // ranks.
 //
-// A rank is meant by its place among the set's, from 0.
+// A rank is named by its place among the set's ranks, from 0.
 #pragma once
 
 #include <cstdint>
@@ -24,20 +24,21 @@ struct ElementRange {
   bool operator==(const ElementRange&) const = default;
 };
 
-// A tensor of a collective that moves data, as far as it matters here. The memory is the caller's.
+// What matters here of a tensor in a collective that moves data. The memory is the caller's.
 struct PartedTensor {
   std::string_view name;
   CollectiveKind kind = CollectiveKind::kAllreduce;
-  std::span<const int64_t> shape;   // of all parts one behind the other
-  std::span<const int64_t> counts;  // rows; empty: as even as can be, the first ones one more
+  std::span<const int64_t> shape;  // The shape of all parts one behind the other.
+  // In rows. Empty: as even as can be, and the first may have one more.
+  std::span<const int64_t> counts;
 };
 
 // One rank's memory for a submission, in elements.
 struct Extent {
-  int64_t input = 0;   // it gives so many; 0: none is read
-  int64_t output = 0;  // it gets so many
-  // Where its input and its output lie in the row of all parts: in place means that what has the
-  // same place there has the same address. An alltoall is never in place.
+  int64_t input = 0;   // It gives so many elements; 0: none is read.
+  int64_t output = 0;  // It gets so many elements.
+  // Where its input and its output lie in the row of all parts. In place means that elements with
+  // the same place in that row have the same address. An alltoall is never in place.
   int64_t input_at = 0;
   int64_t output_at = 0;
   bool can_be_in_place = true;
@@ -45,14 +46,16 @@ struct Extent {
   bool operator==(const Extent&) const = default;
 };
 
-// Whether `ranks` ranks can have such parts. Ok for collectives without. Of counts by sender, then
-// receiver, an alltoall has one for each pair. The error names the tensor and what is wrong.
+// Returns an error, which names the tensor and what is wrong, unless `ranks` ranks can have such
+// parts. Collectives without parts are ok. An alltoall has a count for each pair of ranks, by
+// sender, then receiver.
 Status check_parts(const PartedTensor& tensor, int ranks);
 
-// Of any collective; its parts are checked.
+// Returns a rank's memory for any collective. Its parts must have passed check_parts().
 Extent extent_of(const PartedTensor& tensor, int place, int ranks, bool is_root);
 
-// has_parts(kind), and not an alltoall: the elements of each rank's part, in the row of all.
+// Returns the elements of each rank's part, in the row of all parts. The kind must have parts, and
+// must not be an alltoall.
 std::vector<ElementRange> parts_of(const PartedTensor& tensor, int ranks);
 
 // The elements that each rank of an alltoall sends to each other rank.
@@ -78,9 +81,9 @@ class Splits {
   }
 
   int ranks_;
-  int64_t even_;                      // elements, where there are no counts
-  std::vector<int64_t> sent_at_;      // by from, then to; else none
-  std::vector<int64_t> received_at_;  // by to, then from
+  int64_t even_;                      // The elements of a part, where there are no counts.
+  std::vector<int64_t> sent_at_;      // By `from`, then `to`; empty without counts.
+  std::vector<int64_t> received_at_;  // By `to`, then `from`; empty without counts.
 };
 
 }  // namespace rueda

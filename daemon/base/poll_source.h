@@ -1,4 +1,5 @@
-// What a loop has to look at because no descriptor tells of it: memory that other processes write.
+// Something that a loop has to look at because no descriptor tells of it: memory that other
+// processes write.
 #pragma once
 
 namespace rueda {
@@ -7,12 +8,12 @@ namespace rueda {
 class PollSource {
  public:
   virtual ~PollSource() = default;
-  // From now on look() is called all the time: nobody needs to be woken.
+  // From now on look() is called all the time, so nobody needs to ring a descriptor.
   virtual void watch() = 0;
-  // Handles what there is. False: there was nothing.
+  // Handles what there is. Returns false if there was nothing.
   virtual bool look() = 0;
-  // look() is called no more. What has come until then is handled before it returns, and who comes
-  // later knows that a descriptor is to be rung.
+  // look() is called no more. Whatever has come until then is handled before this returns, and
+  // whoever comes later knows that a descriptor has to be rung.
   virtual void rest() = 0;
 };
 

@@ -1,5 +1,5 @@
-// Status and Result: how one room tells another that something went wrong.
-// No exception crosses a room's door.
+// Status and Result tell one room that something went wrong in another. No exception crosses a
+// room's door.
 #pragma once
 
 #include <memory>
@@ -17,25 +17,25 @@ namespace rueda {
 // The values are those of the C ABI (client/include/rueda/rueda.h, RUEDA_ERR_*), negated there.
 enum class Code : int {
   kOk = 0,
-  kInvalidArgument = 1,     // the caller passed something that can never work
-  kMismatch = 2,            // ranks disagree on a tensor's descriptor
-  kDuplicateName = 3,       // a name again while the first submission is in flight
-  kTimeout = 4,             // a deadline passed
-  kRankLost = 5,            // a training process died or broke the rules
-  kNodeLost = 6,            // a node daemon died or cannot be reached
-  kDaemonLost = 7,          // this process's own daemon died
-  kShutDown = 8,            // the job, the rank or the daemon has been shut down
-  kVersion = 9,             // the two sides speak different versions
-  kPermission = 10,         // wrong user, wrong token
-  kNotFound = 11,           // no such job, arena, tensor, daemon
-  kResourceExhausted = 12,  // a bound was reached (memory, descriptors, queue)
-  kUnavailable = 13,        // not now; trying again later may work
-  kInternal = 14,           // our bug, reported instead of guessed around
+  kInvalidArgument = 1,     // The caller passed something that can never work.
+  kMismatch = 2,            // Ranks disagree on a tensor's descriptor.
+  kDuplicateName = 3,       // A name came again while its first submission is in flight.
+  kTimeout = 4,             // A deadline passed.
+  kRankLost = 5,            // A training process died or broke the rules.
+  kNodeLost = 6,            // A node daemon died or cannot be reached.
+  kDaemonLost = 7,          // This process's own daemon died.
+  kShutDown = 8,            // The job, the rank or the daemon has been shut down.
+  kVersion = 9,             // The two sides speak different versions.
+  kPermission = 10,         // The user or the token is wrong.
+  kNotFound = 11,           // There is no such job, arena, tensor or daemon.
+  kResourceExhausted = 12,  // A bound was reached (memory, descriptors, queue).
+  kUnavailable = 13,        // It cannot be done now; trying again later may work.
+  kInternal = 14,           // This is our bug, reported instead of guessed around.
 };
 
 const char* to_string(Code code);
 
-// Who is to blame: a node, a rank, both or nobody in particular.
+// The one who is to blame: a node, a rank, both or nobody in particular.
 struct Origin {
   std::string node_id;
   std::optional<Rank> rank;
@@ -43,7 +43,8 @@ struct Origin {
   bool operator==(const Origin&) const = default;
 };
 
-// Ok is a null pointer: it is copied a thousand times a step, and an error never.
+// The outcome of something that may fail. Ok is a null pointer, because it is copied a thousand
+// times a step, and an error never.
 class [[nodiscard]] Status {
  public:
   Status() = default;
@@ -56,11 +57,11 @@ class [[nodiscard]] Status {
 
   bool is_ok() const { return error_ == nullptr; }
   Code code() const { return error_ ? error_->code : Code::kOk; }
-  // One sentence that names the culprit and, where there is one, the remedy.
+  // Returns one sentence that names the culprit and, where there is one, the remedy.
   const std::string& message() const { return error().message; }
   const Origin& origin() const { return error().origin; }
   bool is_retryable() const { return code() == Code::kUnavailable; }
-  // "MISMATCH: tensor ..." for logs.
+  // Returns text for logs, such as "MISMATCH: tensor ...".
   std::string to_string() const;
 
   bool operator==(const Status& other) const { return error() == other.error(); }
@@ -79,7 +80,7 @@ class [[nodiscard]] Status {
   std::shared_ptr<const Error> error_;
 };
 
-// A value or the Status that says why there is none.
+// Holds a value, or the Status that says why there is none.
 template <class T>
 class [[nodiscard]] Result {
  public:

@@ -1,7 +1,7 @@
 // Waits for what is about to happen without going to sleep. To be woken costs tens of microseconds,
 // most of all in a virtual machine; an operation on 4 KiB takes five. The core is offered to others
-// all the time, and who gets it back late stops asking for a while: beside busy processes each
-// offer would cost a time slice. One thread at a time.
+// all the time, and a thread that gets it back late stops asking for a while: beside busy processes
+// each offer would cost a time slice. One thread at a time may use an object.
 #pragma once
 
 #include <chrono>
@@ -26,18 +26,18 @@ template <class Machine = YieldingMachine>
 class BasicYieldingWait {
  public:
   using Clock = std::chrono::steady_clock;
-  // For how long it is worth while.
+  // A wait without sleep is worth while for this long.
   static constexpr std::chrono::microseconds kPatience{100};
   // Others want the core if it comes back after this.
   static constexpr std::chrono::microseconds kCrowded{500};
-  // So many waits are left out then; each time twice as many.
+  // After that, so many waits are left out; each time twice as many, up to kMaxLeftOut.
   static constexpr uint32_t kFewestLeftOut = 64;
   static constexpr uint32_t kMaxLeftOut = 4096;
 
   explicit BasicYieldingWait(Machine machine = {}) : machine_(machine) {}
 
-  // Asks happened() until it says true. False: it did not in time, or this wait is left out; the
-  // caller sleeps.
+  // Asks happened() until it returns true, for kPatience at most. Returns false if it did not in
+  // that time, or if this wait is left out; the caller then sleeps.
   template <class Happened>
   bool until(Happened happened) {
     if (left_out_ > 0) {
@@ -63,7 +63,7 @@ class BasicYieldingWait {
   }
 
  private:
-  // After as many calm waits as were left out the crowd is forgotten.
+  // The crowd is forgotten after as many calm waits as would be left out next.
   void be_calm() {
     if (++calm_ >= next_left_out_) next_left_out_ = kFewestLeftOut;
   }

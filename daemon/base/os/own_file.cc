@@ -13,7 +13,7 @@ namespace rueda {
 namespace {
 
 constexpr int kWrite = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY;
-constexpr mode_t kMode = 0666;  // less the umask
+constexpr mode_t kMode = 0666;  // The umask is taken off.
 
 Status cannot_write(int error) { return {Code::kInvalidArgument, std::strerror(error)}; }
 
@@ -27,8 +27,8 @@ bool write_all(int file, std::string_view text) {
   return true;
 }
 
-// Nobody else can take such a link away, or put another in its place, where they may not do so with
-// the file itself.
+// Returns whether the path is a link of this user's or root's. Nobody else can take such a link
+// away, or put another in its place, where they may not do so with the file itself.
 bool is_own_link(const std::string& path) {
   struct stat link {};
   return ::lstat(path.c_str(), &link) == 0 && S_ISLNK(link.st_mode) &&

@@ -1,5 +1,5 @@
-// Files that a user names and a program writes, where others may write as well (/tmp): what they
-// have put there is not followed.
+// Opens and writes files that a user names, where others may write as well (/tmp): links that they
+// have put there are not followed.
 #pragma once
 
 #include <string>
@@ -10,17 +10,18 @@
 
 namespace rueda {
 
-// Made where there is none, emptied, for writing. Refused through a symbolic link that belongs to
-// neither this user nor root.
+// Opens the file for writing, empty; it is made if there is none. A path through a symbolic link
+// that belongs to neither this user nor root is refused.
 Result<UniqueFd> open_own_file(const std::string& path);
 
-// Makes a file that is not there yet, for writing. Refused if anything has that name.
+// Makes a file that is not there yet, for writing. Returns an error if anything has that name.
 Result<UniqueFd> open_new_file(const std::string& path);
 
 // Opens the file as open_own_file() does, and writes the whole text.
 Status write_own_file(const std::string& path, std::string_view text);
 
-// All of it at once, or as it was: written beside under a name that nobody knows before.
+// Replaces the file by one with this text, or leaves it as it was. The text is first written to a
+// file beside it, under a name that nobody knows before.
 Status replace_file(const std::string& path, std::string_view text);
 
 }  // namespace rueda

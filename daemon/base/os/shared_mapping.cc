@@ -14,17 +14,17 @@ namespace {
 constexpr int kAccess = PROT_READ | PROT_WRITE;
 constexpr int kReserve = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 
-constexpr size_t kGuardBytes = 4096;  // a page
+constexpr size_t kGuardBytes = 4096;  // This is one page.
 
 size_t whole_pages(size_t bytes) { return (bytes + kGuardBytes - 1) / kGuardBytes * kGuardBytes; }
 
-// Zero bytes are no mapping.
+// Unmaps the range; an empty range is no mapping.
 void unmap(std::byte* begin, const std::byte* end) {
   if (begin != end) ::munmap(begin, static_cast<size_t>(end - begin));
 }
 
-// The addresses first, and of them those that lie well, with a page on each side that nobody may
-// touch.
+// First reserves addresses, then maps at those of them that are aligned, with a page on each side
+// that nobody may touch.
 std::byte* map_guarded(size_t bytes, int flags, int fd) {
   const size_t alignment = bytes < kHugePageBytes ? kGuardBytes : kHugePageBytes;
   const size_t reserved_bytes = whole_pages(bytes) + kGuardBytes + alignment;

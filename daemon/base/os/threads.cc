@@ -17,7 +17,7 @@ constexpr char kRemedy[] =
     "raise the limit of processes and threads: ulimit -u, TasksMax= of the unit, or the pids limit "
     "of the container";
 
-// Written before main() starts threads.
+// It is written before main() starts threads.
 const char* terminating_program = "";
 
 void say(const std::string& line) { (void)!::write(STDERR_FILENO, line.data(), line.size()); }
@@ -34,7 +34,7 @@ void say(const std::string& line) { (void)!::write(STDERR_FILENO, line.data(), l
         error.what() + ")" + (is_limit ? std::string("; ") + kRemedy : "") + "\n");
   } catch (const std::exception& error) {
     say(start + error.what() + "\n");
-    std::abort();  // our own mistake: a core is wanted
+    std::abort();  // This is our own mistake, so a core dump is wanted.
   } catch (...) {
     std::abort();
   }
