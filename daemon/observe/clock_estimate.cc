@@ -40,7 +40,7 @@ void ClockMap::set(int64_t now_ns, const ClockOffset& estimate) {
     return;
   }
   const int64_t offset_ns = offset_at(now_ns);
-  if (knots_.back().offset_ns == estimate.offset_ns) return;  // that is where it goes already
+  if (knots_.back().offset_ns == estimate.offset_ns) return;  // The map goes there already.
   while (!knots_.empty() && knots_.back().local_ns >= now_ns) knots_.pop_back();
   knots_.push_back({now_ns, offset_ns});
   const int64_t way_ns = std::abs(estimate.offset_ns - offset_ns);

@@ -69,11 +69,11 @@ class Scrapes {
   }
 
  private:
-  static constexpr int kRest = 9;  // times as long as it took
+  static constexpr int kRest = 9;  // The pause is so many times as long as the making took.
   static constexpr auto kMaxRest = std::chrono::seconds(1);
 
   std::string text_;
-  Clock::time_point begun_;  // when the making of text_ began
+  Clock::time_point begun_;  // When the making of text_ began.
   Clock::time_point next_;
 };
 
@@ -83,7 +83,7 @@ struct Shared {
   HttpLimits limits;
   Scrapes scrapes;
   std::map<uint64_t, Connection*> connections;
-  Crowd<uint64_t> crowd;  // the connections, by machine
+  Crowd<uint64_t> crowd;  // The connections, by machine.
   uint64_t last_id = 0;
 };
 
@@ -131,12 +131,13 @@ Response answer(Shared& shared, const http::request<http::empty_body>& request,
   }
 }
 
-// What was read is not HTTP, or ended early; other errors are the socket's.
+// Returns whether what was read is not HTTP, or ended early; other errors are the socket's.
 bool is_http_error(ErrorCode error) {
   return error.category() == http::make_error_code(http::error::bad_method).category();
 }
 
-// A network of IPv6 is one machine's.
+// Returns the machine at the other end. For IPv6 that is the address's network, because one machine
+// may have a whole network.
 std::string machine_of(const tcp::socket& socket) {
   ErrorCode error;
   const asio::ip::address address = socket.remote_endpoint(error).address();
@@ -145,7 +146,7 @@ std::string machine_of(const tcp::socket& socket) {
   return {bytes.begin(), bytes.begin() + 8};
 }
 
-// One connection; kept alive by the operation in flight.
+// One connection, which the operation in flight keeps alive.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(tcp::socket socket, Shared& shared)
@@ -174,7 +175,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void read() {
     parser_.emplace();
     parser_->header_limit(kMaxHeaderBytes);
-    parser_->body_limit(std::numeric_limits<uint64_t>::max());  // no body is ever read
+    parser_->body_limit(std::numeric_limits<uint64_t>::max());  // No body is ever read.
     stream_.expires_after(shared_.limits.deadline);
     http::async_read_header(
         stream_, buffer_, *parser_,
@@ -187,7 +188,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
       on_bad_request(error);
       return;
     }
-    if (error) return;  // gone, or past the deadline
+    if (error) return;  // The connection is gone, or past the deadline.
     asked_ = Scrapes::Clock::now();
     answer_when_due();
   }
@@ -277,7 +278,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Response response_;
   std::optional<http::response_serializer<http::string_body>> serializer_;
   bool is_head_ = false;
-  Scrapes::Clock::time_point asked_;  // when the request had come
+  Scrapes::Clock::time_point asked_;  // When the request had come.
   asio::steady_timer due_timer_{stream_.get_executor()};
   std::array<char, 4096> discarded_;
 };
@@ -287,7 +288,7 @@ struct HostPort {
   std::string port;
 };
 
-// "host:port", "[v6]:port", or ":port" for every IPv4 interface.
+// Reads "host:port", "[v6]:port", or ":port" for every IPv4 interface.
 Result<HostPort> parse_address(const std::string& address) {
   const size_t colon = address.rfind(':');
   if (colon == std::string::npos || colon + 1 == address.size()) {
@@ -377,7 +378,7 @@ class BeastHttpServer final : public HttpServer {
     acceptor_->async_accept([this](ErrorCode error, tcp::socket socket) {
       if (error == asio::error::operation_aborted) return;
       if (error) {
-        // Most likely out of file descriptors: trying again at once would spin.
+        // Most likely file descriptors are out: trying again at once would spin.
         evict_one();
         accept_retry_->expires_after(kAcceptRetryDelay);
         accept_retry_->async_wait([this](ErrorCode cancelled) {
@@ -407,7 +408,7 @@ class BeastHttpServer final : public HttpServer {
     discard();
   }
 
-  // What waits in the context, connections among it, is destroyed with the context.
+  // Whatever waits in the context, connections included, is destroyed with the context.
   void discard() {
     accept_retry_.reset();
     acceptor_.reset();

@@ -1,5 +1,5 @@
-// GET and HEAD of /metrics, /healthz, /readyz over HTTP/1.1, on a thread of its own (a scrape must
-// not hold up a loop).
+// Serves GET and HEAD of /metrics, /healthz and /readyz over HTTP/1.1, on a thread of its own (a
+// scrape must not hold up a loop).
 #pragma once
 
 #include <chrono>
@@ -12,30 +12,33 @@
 namespace rueda::observe {
 
 struct HttpHandlers {
-  // The text exposition. It is made at most a tenth of the time: scrapes in between wait for the
-  // next.
+  // Returns the text exposition. It is called for at most a tenth of the time: scrapes in between
+  // wait for the next text.
   std::function<std::string()> metrics;
-  std::function<bool()> ready;  // /readyz: 200 or 503
-  // /healthz: empty: 200; else 503, and why. None: the daemon is well while it runs.
+  std::function<bool()> ready;  // /readyz answers 200 if this returns true, or else 503.
+  // /healthz answers 200 if this returns "", or else 503 and the text. If there is no function, the
+  // daemon is well while it runs.
   std::function<std::string()> ailment;
 };
 
 struct HttpLimits {
-  // For one more the oldest goes, of the address that has most: health is asked for by others, too.
+  // If one more comes, the oldest connection of the address that has most is closed. /healthz is
+  // asked for by many, so others need room, too.
   int max_connections = 64;
-  // For a request to come, and for its reply to be taken; an idle connection is closed after it.
+  // The time for a request to come, and for its reply to be taken; an idle connection is closed
+  // after it.
   std::chrono::milliseconds deadline = std::chrono::seconds(10);
-  // However many requests come over it, a connection is closed then.
+  // A connection is closed after this time, however many requests come over it.
   std::chrono::milliseconds life = std::chrono::minutes(5);
 };
 
-// No bodies, at most 8 KiB of header: whatever a stranger sends ends that connection alone. start
-// and stop are called from one thread.
+// A server that takes no bodies, and at most 8 KiB of header: whatever a stranger sends ends that
+// connection alone. start() and stop() must be called from one thread.
 class HttpServer {
  public:
-  virtual ~HttpServer() = default;  // stops
-  // Binds and serves; `address` is host:port, [v6]:port or :port. Returns it with the port that was
-  // bound filled in (0 takes a free one). A port taken is an error that names it.
+  virtual ~HttpServer() = default;  // The destructor stops the server.
+  // Binds and serves. `address` is host:port, [v6]:port or :port. Returns it with the port that was
+  // bound filled in (0 takes a free one). If the port is taken, the error names it.
   virtual Result<std::string> start(const std::string& address) = 0;
   virtual void stop() = 0;
 

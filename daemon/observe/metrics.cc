@@ -144,7 +144,7 @@ DaemonMetrics make_daemon_metrics(prometheus::Registry& registry) {
   };
 }
 
-// Families whose series come and go with the jobs.
+// The families whose series come and go with the jobs.
 struct JobFamilies {
   explicit JobFamilies(prometheus::Registry& registry)
       : operations(counters(registry, "rueda_operations_total",
@@ -262,12 +262,12 @@ struct JobFamilies {
 
 }  // namespace
 
-// Shared with the deleters of JobMetrics, so that these may outlive Metrics.
+// The object is shared with the deleters of JobMetrics, so that these may outlive Metrics.
 struct Metrics::Impl {
   struct JobEntry {
     std::weak_ptr<JobMetrics> current;
-    // JobMetrics alive on the same series: a job that comes back while the last user of the old
-    // object lets go of it must not lose its series.
+    // The number of JobMetrics that are alive on the same series: a job that comes back while the
+    // last user of the old object lets go of it must not lose its series.
     int users = 0;
   };
 
@@ -296,13 +296,14 @@ struct Metrics::Impl {
   Family<Counter>& sent_bytes;
   Family<Counter>& received_bytes;
 
-  Mutex mutex;  // guards what follows
+  Mutex mutex;  // It guards what follows.
   std::map<std::string, JobEntry> jobs RUEDA_GUARDED_BY(mutex);
-  // Node and transport.
+  // The names of the node and the transport.
   using PeerName = std::pair<std::string, std::string>;
   struct PeerEntry {
     std::shared_ptr<PeerMetrics> series;
-    std::optional<std::chrono::steady_clock::time_point> gone_since;  // as far as it was seen
+    // When it was first seen that nobody holds the series.
+    std::optional<std::chrono::steady_clock::time_point> gone_since;
   };
   std::map<PeerName, PeerEntry> peers RUEDA_GUARDED_BY(mutex);
 
@@ -359,7 +360,7 @@ std::shared_ptr<PeerMetrics> Metrics::peer(const std::string& node_id,
     entry.series = std::make_shared<PeerMetrics>(
         PeerMetrics{impl_->sent_bytes.Add(labels), impl_->received_bytes.Add(labels)});
   }
-  std::shared_ptr<PeerMetrics> series = entry.series;  // from here on somebody uses it
+  std::shared_ptr<PeerMetrics> series = entry.series;  // From here on somebody uses the series.
   impl_->forget_gone_peers();
   return series;
 }

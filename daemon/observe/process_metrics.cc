@@ -34,7 +34,7 @@ std::optional<double> open_fds() {
   double count = 0;
   for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) ++count;
   if (error) return std::nullopt;
-  return count - 1;  // the listing's own descriptor
+  return count - 1;  // One is the listing's own descriptor.
 }
 
 std::optional<double> max_fds() {

@@ -11,10 +11,10 @@
 
 namespace rueda::observe {
 
-// Nanoseconds on one clock, in this order: the end of the step before (of the first step: its first
-// submission), first and last submission, last result.
+// The times of one step, in nanoseconds on one clock: the end of the step before (for the first
+// step: its first submission), its first and last submission, and its last result.
 struct TraceStep {
-  uint64_t number = 0;  // from 1
+  uint64_t number = 0;  // It counts from 1.
   int64_t begin_ns = 0;
   int64_t first_submitted_ns = 0;
   int64_t last_submitted_ns = 0;
@@ -23,20 +23,20 @@ struct TraceStep {
 
 class StepWatch {
  public:
-  // Tensors are numbers below that; of others it takes no notice.
+  // Tensors are numbers below `tensors`; others are ignored.
   explicit StepWatch(size_t tensors) : had_in_(tensors, 0) {}
 
   // Notes the submission of one batch. Returns the step that has ended by it, if one has.
   std::optional<TraceStep> on_submitted(std::span<const uint32_t> tensors, int64_t first_ns,
                                         int64_t last_ns);
   void on_delivered(int64_t now_ns) { last_delivered_ns_ = now_ns; }
-  // What has been going on ends here.
+  // Ends the step that goes on, and returns it, if there is one.
   std::optional<TraceStep> finish();
 
  private:
-  TraceStep step_;  // that goes on; number 0: none yet
+  TraceStep step_;  // The step that goes on; its number is 0 if there is none yet.
   int64_t last_delivered_ns_ = 0;
-  std::vector<uint64_t> had_in_;  // by tensor: the last step that had it
+  std::vector<uint64_t> had_in_;  // By tensor: the number of the last step that had it.
 };
 
 }  // namespace rueda::observe

@@ -12,7 +12,7 @@ size_t records_of(const TraceOperation& operation) { return 1 + operation.ready.
 }  // namespace
 
 uint64_t TraceOperation::events() const {
-  // A node's ranks join one by one: of those that are left, one has submitted them all.
+  // A node's ranks join one by one, so one of those that are left has submitted all tensors.
   uint64_t marks = 0;
   uint64_t max_of_a_rank = 0;
   uint64_t of_rank = 0;
@@ -70,7 +70,8 @@ TraceBatch TraceBuffer::take(const TraceBatchSize& most) {
 
   size_t records = batch.events.size();
   uint64_t events = records;
-  const std::vector<uint32_t>* named = nullptr;  // most operations have those of the one before
+  // Most operations have the tensors of the operation before.
+  const std::vector<uint32_t>* named = nullptr;
   while (!operations_.empty() &&
          (records == 0 || (records < most.records && events < most.events))) {
     TraceOperation& next = operations_.front();

@@ -25,7 +25,8 @@ class Weigher {
     meet_within(vectors.subspan(first_half));
     meet(vectors.first(first_half), vectors.subspan(first_half));
   }
-  // The vectors of all groups, one group behind the other, and where each group ends.
+  // Makes groups meet. `vectors` holds the vectors of all groups, one group behind the other, and
+  // `ends` says where each group ends.
   void meet_groups(Vectors vectors, std::span<const size_t> ends, size_t begin) {
     if (ends.size() < 2) return;
     const size_t first_half = (ends.size() + 1) / 2;
@@ -41,7 +42,7 @@ class Weigher {
   // The dot product of the weighted sums of two sets of vectors.
   struct Product {
     double value = 0;
-    double uncancelled = 0;  // had nothing been subtracted
+    double uncancelled = 0;  // The value that it would have if nothing had been subtracted.
 
     bool is_noise() const { return value <= kRoundingNoise * uncancelled; }
   };

@@ -3,9 +3,10 @@
 //
 //   Adasum(a, b) = (1 - a.b / 2|a|^2) a + (1 - a.b / 2|b|^2) b
 //
-// Of orthogonal vectors that is the sum, of equal ones the average; of more than two, a binary tree
-// of it. Each step scales its two vectors, so the result is a weighted sum of all of them; and the
-// weights follow from their dot products alone, because those of sums are sums of theirs.
+// For orthogonal vectors that is the sum, for equal ones the average; for more than two vectors it
+// is a binary tree of it. Each step scales its two vectors, so the result is a weighted sum of all
+// of them; and the weights follow from their dot products alone, because the dot products of sums
+// are sums of dot products.
 #pragma once
 
 #include <cstddef>
@@ -14,12 +15,13 @@
 
 namespace rueda::reduce {
 
-// The groups in which vectors meet: those of a group first, then the groups. n in a row are halved,
-// the first half having one more if n is odd, and each half is done before the two meet.
+// The groups in which vectors meet: first the vectors of each group meet, then the groups do. Of n
+// in a row, the first half meets and the second half meets before the two halves meet; the first
+// half has one more if n is odd.
 using AdasumTree = std::vector<std::vector<size_t>>;
 
-// By vector: what it is multiplied by. `products`: as add_dot_products() gives them, of as many
-// vectors. Every vector is in the tree once.
+// Returns the factor by which each vector is multiplied. `products` are those that
+// add_dot_products() gives, of as many vectors. Every vector must be in the tree once.
 //
 // Nothing can be in common with a zero vector: with one, Adasum is the sum. A vector that came to
 // be by cancellation counts as zero, too, when rounding in float64 may be all that is left of it:

@@ -1,4 +1,5 @@
-// Element-wise reduction of several sources in one pass. Stateless and thread-safe.
+// Reduces several sources element by element, in one pass. The functions are stateless and
+// thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -29,28 +30,30 @@ namespace rueda::reduce {
 //   but for the sign and payload of a NaN.
 struct ReduceArgs {
   DType dtype = DType::kFloat32;
-  // float16 or bfloat16, of float32 sources; none: dtype.
+  // It is float16 or bfloat16, and only for float32 sources; none: it is dtype.
   std::optional<DType> sum_dtype;
   ReduceOp op = ReduceOp::kSum;
-  // May equal partial exactly, or a source of its own type; may not overlap otherwise.
+  // It may equal partial exactly, or a source of its own type; it may not overlap them otherwise.
   void* dst = nullptr;
-  // Get the same values; as dst otherwise. Not with a sum_dtype.
+  // These get the same values, and otherwise obey the rules for dst. There must be none with a
+  // sum_dtype.
   std::span<void* const> copies;
-  const void* partial = nullptr;         // what was received, not scaled again; may be null
-  std::span<const void* const> sources;  // with a null partial there must be at least one
-  size_t count = 0;  // elements, 0 does nothing; any alignment of the pointers will do
+  const void* partial = nullptr;         // It was received, and is not scaled again; may be null.
+  std::span<const void* const> sources;  // With a null partial there must be at least one.
+  size_t count = 0;  // In elements; 0 does nothing. The pointers may have any alignment.
   double prescale = 1.0;
   double postscale = 1.0;
-  int64_t divisor = 1;  // > 0
-  // Writes past the caches, where the addresses allow it and there is no sum_dtype. Faster for what
-  // is larger than the caches and has not just been read, slower for anything else.
+  int64_t divisor = 1;  // It is greater than 0.
+  // Results are written past the caches, where the addresses allow it and there is no sum_dtype.
+  // That is faster for what is larger than the caches and has not just been read, and slower for
+  // anything else.
   bool streams = false;
 };
 
 void reduce(const ReduceArgs& args);
 
-// Copies `bytes` from src to every destination; a destination equal to src is skipped. `streams` as
-// above.
+// Copies `bytes` from src to every destination; a destination equal to src is skipped. `streams`
+// has the meaning that it has in ReduceArgs.
 void scatter(std::span<void* const> destinations, const void* src, size_t bytes,
              bool streams = false);
 
@@ -58,11 +61,12 @@ void scatter(std::span<void* const> destinations, const void* src, size_t bytes,
 // apart from src.
 void widen(std::span<void* const> destinations, const void* src, DType dtype, size_t count);
 
-// Where the first NaN or infinity is, of `count` elements of a floating dtype; `count`: there is
-// none. Any alignment will do.
+// Returns the place of the first NaN or infinity among `count` elements of a floating dtype, or
+// `count` if there is none. Any alignment will do.
 size_t find_nonfinite(DType dtype, const void* values, size_t count);
 
-// The instruction set that run-time dispatch chose, for logs and rueda_build_info: "AVX3", "AVX2".
+// Returns the instruction set that run-time dispatch chose, for logs and rueda_build_info: "AVX3",
+// "AVX2".
 const char* simd_target();
 
 }  // namespace rueda::reduce

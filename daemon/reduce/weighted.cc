@@ -27,7 +27,8 @@ std::byte* at(void* base, size_t element, DType dtype) {
   return static_cast<std::byte*>(base) + element * element_bytes(dtype);
 }
 
-// What float16 and bfloat16 become in `wide`; others stay where they are.
+// Returns the elements as float32 in `wide` if they are float16 or bfloat16; others stay where they
+// are.
 const void* widened(DType dtype, const void* from, size_t count, WideBlock& wide) {
   if (!is_half(dtype)) return from;
   void* const to[] = {wide.data()};
@@ -45,7 +46,7 @@ void add_weighted(const WeightedArgs& args) {
   RUEDA_CHECK(is_floating(args.dtype) && args.sources.size() == args.weights.size());
   const DType wide = args.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
   const DType stored = args.sum_dtype.value_or(args.dtype);
-  std::array<double, kBlock> sum;  // of `wide`
+  std::array<double, kBlock> sum;  // Its elements are of type `wide`.
   WideBlock widened_source;
   for (size_t begin = 0; begin < args.count; begin += kBlock) {
     const size_t count = std::min(kBlock, args.count - begin);

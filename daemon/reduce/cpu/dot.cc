@@ -32,8 +32,8 @@ HWY_INLINE VF64 load_as_double(const uint8_t* from) {
   }
 }
 
-// A product of float32 is exact in float64. One of float64 is rounded before it is added: not all
-// targets have an instruction that does both.
+// A product of float32 is exact in float64. A product of float64 is rounded before it is added,
+// because not all targets have an instruction that does both.
 template <class T>
 double dot(const void* left, const void* right, size_t count) {
   const auto* a = static_cast<const uint8_t*>(left);

@@ -8,20 +8,20 @@
 
 namespace rueda::reduce {
 
-inline constexpr size_t kLineBytes = 64;  // of a cache; no vector is longer
+inline constexpr size_t kLineBytes = 64;  // The bytes of a line of a cache; no vector is longer.
 
 // The inputs are `first`, then rest[0], rest[1], ... rest[rest_count - 1]. All but a partial are
 // sources, so `first` is scaled like the rest unless it is the partial.
 struct Job {
-  DType dtype = DType::kFloat32;  // of the sources
-  // Of float32 sources these two may be float16 or bfloat16.
+  DType dtype = DType::kFloat32;  // The type of the sources.
+  // With float32 sources these two may be float16 or bfloat16.
   DType first_dtype = DType::kFloat32;
   DType dst_dtype = DType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
   uint8_t* dst = nullptr;
   void* const* copies = nullptr;
   size_t copy_count = 0;
-  bool streams = false;  // dst and copies lie alike to a cache line
+  bool streams = false;  // It requires that dst and copies lie alike to a cache line.
   const uint8_t* first = nullptr;
   bool is_first_partial = false;
   const void* const* rest = nullptr;
@@ -34,8 +34,8 @@ struct Job {
   bool is_scaled() const { return prescale != 1.0 || postscale != 1.0 || divisor != 1; }
 };
 
-// Integers with a scale or a divisor, and any others. Scalar: there is no vector division of int64
-// to use, nor a multiplication of bytes.
+// Reduces integers with a scale or a divisor, and any other integers. The function is scalar,
+// because there is no vector division of int64 to use, nor a multiplication of bytes.
 void reduce_integers_one_by_one(const Job& job);
 
 }  // namespace rueda::reduce

@@ -20,7 +20,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace rueda::reduce::HWY_NAMESPACE {
 
-// Applies nothing, and so costs nothing.
+// This scaling applies nothing, and so costs nothing.
 template <class Lanes>
 struct Unscaled {
   using V = typename Lanes::V;
@@ -30,8 +30,9 @@ struct Unscaled {
   HWY_INLINE V finish(V v) const { return v; }
 };
 
-// Floating point only. A factor that is 1 is multiplied by all the same: it changes no bits, and
-// memory is slower than the multiplication. Division is not, so a power of two becomes a factor.
+// Scales floating-point values. A factor that is 1 is multiplied by all the same: it changes no
+// bits, and memory is slower than the multiplication. Division is slower than memory, so a division
+// by a power of two becomes a factor.
 template <class Lanes>
 struct Scaled {
   using D = typename Lanes::D;
@@ -93,7 +94,7 @@ struct SeveralOutputs {
   explicit HWY_INLINE SeveralOutputs(const Job& job)
       : dst_(job.dst), copies_(job.copies), count_(job.copy_count), streams_(job.streams) {}
 
-  // So many elements come before the first aligned vector.
+  // Returns how many elements come before the first aligned vector.
   HWY_INLINE size_t head() const {
     if (!streams_) return 0;
     const size_t bytes = kLineBytes - reinterpret_cast<uintptr_t>(dst_) % kLineBytes;
@@ -138,11 +139,11 @@ struct SeveralOutputs {
   const bool streams_;
 };
 
-// Four vectors at a time: each stays in its register from the first input to the last output, so
-// the outputs are passed over once whatever the number of inputs. kRest fixes that number for the
-// compiler; 0 reads it from the job. Everything of a block is read before any of it is written,
-// because an output may be one of the inputs. First and Out are lanes of the same kind that are
-// stored otherwise.
+// The loop takes four vectors at a time: each stays in its register from the first input to the
+// last output, so the outputs are passed over once whatever the number of inputs. kRest fixes that
+// number for the compiler; 0 reads it from the job. Everything of a block is read before any of it
+// is written, because an output may be one of the inputs. First and Out are lanes of the same kind
+// that are stored otherwise.
 template <class Lanes, ReduceOp kOp, template <class> class Scaling, size_t kRest,
           template <class> class Outputs, class First = Lanes, class Out = Lanes>
 void reduce_lanes(const Job& job) {
@@ -239,8 +240,8 @@ void reduce_floats(const Job& job) {
   RUEDA_CHECK(!"an operator on elements");
 }
 
-// Float32 in, or a partial sum that was rounded; rounded out. The conversions cost more than a
-// multiplication, so that there is no need for loops without scales.
+// The inputs are float32, but for a partial sum that may be rounded; the output is rounded. The
+// conversions cost more than a multiplication, so that there is no need for loops without scales.
 template <class First, class Rounded>
 void reduce_and_round(const Job& job) {
   using Lanes = NativeLanes<float>;
@@ -353,7 +354,8 @@ bool is_rounding_of(DType rounded, DType dtype) {
   return dtype == DType::kFloat32 && (rounded == DType::kFloat16 || rounded == DType::kBFloat16);
 }
 
-// All outputs lie alike to a cache line, so that their aligned vectors begin at the same elements.
+// Returns whether results can be written past the caches: all outputs must lie alike to a cache
+// line, so that their aligned vectors begin at the same elements.
 bool can_stream(const ReduceArgs& args) {
   const auto place = [](const void* at) { return reinterpret_cast<uintptr_t>(at) % kLineBytes; };
   const auto lies_alike = [&](const void* copy) { return place(copy) == place(args.dst); };
@@ -400,7 +402,7 @@ void reduce(const ReduceArgs& args) {
       .divisor = args.divisor,
   };
   const size_t bytes = job.count * element_bytes(sum_dtype);
-  const bool is_copied = args.dtype != DType::kBool;  // any byte but 0 becomes 1
+  const bool is_copied = args.dtype != DType::kBool;  // In bool, any byte but 0 becomes 1.
   if (rest.empty() && !job.is_scaled() && job.first_dtype == sum_dtype && is_copied) {
     if (job.streams) return HWY_DYNAMIC_DISPATCH(reduce_job)(copy_of(job, bytes));
     if (job.dst != job.first) std::memcpy(job.dst, job.first, bytes);
@@ -417,7 +419,7 @@ void reduce(const ReduceArgs& args) {
 
 void widen(std::span<void* const> destinations, const void* src, DType dtype, size_t count) {
   RUEDA_CHECK(is_rounding_of(dtype, DType::kFloat32));
-  constexpr size_t kBlock = 4096;  // elements: they stay in the first-level cache
+  constexpr size_t kBlock = 4096;  // So many elements stay in the first-level cache.
   for (size_t at = 0; at < count; at += kBlock) {
     for (void* destination : destinations) {
       const Job job{

@@ -1,4 +1,4 @@
-// How each dtype is read into vector lanes, combined and written back, once per Highway target.
+// Reads each dtype into vector lanes, combines lanes and writes them back, once per Highway target.
 // Its guard toggles, because foreach_target.h includes this file again for each target.
 #if defined(RUEDA_REDUCE_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef RUEDA_REDUCE_LANES_INL_H_
@@ -42,8 +42,9 @@ HWY_INLINE void store_bytes([[maybe_unused]] D d, hn::Vec<D> v, uint8_t* to) {
 #endif
 }
 
-// `to` is aligned to the vector. Followed by hwy::FlushStream(). Highway writes a whole register,
-// so what fills only part of one is stored.
+// Writes the vector past the caches. `to` is aligned to the vector. The caller calls
+// hwy::FlushStream() afterwards. Highway writes a whole register, so what fills only part of one is
+// stored.
 template <class D>
 HWY_INLINE void stream_bytes(D d, hn::Vec<D> v, uint8_t* to) {
   if constexpr (hn::MaxLanes(D()) * sizeof(hn::TFromD<D>) < 16) {
@@ -66,7 +67,7 @@ struct NativeLanes {
   static HWY_INLINE V pack(V v) { return v; }
 };
 
-// Any byte but 0 is true. Once they are 0 or 1, or is a maximum and and a minimum.
+// Any byte but 0 is true. Once bytes are 0 or 1, "or" is a maximum and "and" a minimum.
 struct BoolLanes {
   using D = hn::ScalableTag<uint8_t>;
   using V = hn::Vec<D>;
@@ -178,8 +179,8 @@ struct Float16Lanes {
 };
 #endif
 
-// a (op) b. Min and max spell out what they do with NaN, because Highway's differ by target;
-// of equal values (0 and -0) the first stays.
+// Returns a (op) b. Min and max spell out what they do with NaN, because Highway's differ by
+// target; of equal values (0 and -0) the first stays.
 template <ReduceOp kOp, class V>
 HWY_INLINE V combine(V a, V b) {
   using T = hn::TFromV<V>;
