@@ -24,12 +24,13 @@ struct ElementRange {
   bool operator==(const ElementRange&) const = default;
 };
 
-// What matters here of a tensor in a collective that moves data. The memory is the caller's.
+// The properties of a tensor in a collective that moves data, as far as they matter here. The
+// memory is the caller's.
 struct PartedTensor {
   std::string_view name;
   CollectiveKind kind = CollectiveKind::kAllreduce;
   std::span<const int64_t> shape;  // The shape of all parts one behind the other.
-  // In rows. Empty: as even as can be, and the first may have one more.
+  // The number of rows of each part. Empty: as even as can be, and the first may have one more.
   std::span<const int64_t> counts;
 };
 
@@ -37,8 +38,8 @@ struct PartedTensor {
 struct Extent {
   int64_t input = 0;   // It gives so many elements; 0: none is read.
   int64_t output = 0;  // It gets so many elements.
-  // Where its input and its output lie in the row of all parts. In place means that elements with
-  // the same place in that row have the same address. An alltoall is never in place.
+  // The places of its input and its output in the row of all parts. In place means that elements
+  // with the same place in that row have the same address. An alltoall is never in place.
   int64_t input_at = 0;
   int64_t output_at = 0;
   bool can_be_in_place = true;

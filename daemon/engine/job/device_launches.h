@@ -1,5 +1,5 @@
-// The GPU worker of a job, and what it is told of a batch: where each rank's tensors lie. Belongs
-// to the control loop.
+// The GPU worker of a job, and what it is told of a batch: where each rank's tensors lie. It
+// belongs to the control loop.
 #pragma once
 
 #include <memory>
@@ -19,11 +19,11 @@ class DeviceLaunches {
 
   void open(std::unique_ptr<DeviceJob> worker) { worker_ = std::move(worker); }
   bool is_open() const { return worker_ != nullptr; }
-  // open() has been called.
+  // Returns the worker. open() must have been called.
   DeviceJob& worker() { return *worker_; }
 
   DeviceLaunch how(const core::Launch& launch) const;
-  // What is returned may be called while the launch's process set is there.
+  // Returns a function that may be called while the launch's process set is there.
   FindDevicePlaces places(const core::Launch& launch);
 
  private:

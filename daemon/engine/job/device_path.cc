@@ -127,7 +127,7 @@ void DevicePath::launch(const core::Launch& launch) {
     host_.end_operation(key);
   };
   if (!operations.empty()) return device_.worker().run(std::move(operations), std::move(ended));
-  // All ranks have joined.
+  // All ranks have joined, so there is nothing to do.
   boost::asio::post(context_.control_loop, lifetime_.guard([ended] { ended(Status::ok()); }));
 }
 

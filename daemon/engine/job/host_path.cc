@@ -12,11 +12,12 @@
 namespace rueda::engine {
 namespace {
 
-// A pass over so many bytes of each rank takes less time than to hand it to another thread and
+// A pass over so many bytes of each rank takes less time than handing it to another thread and
 // back.
 constexpr int64_t kMaxBytesHere = 32 << 10;
 
-// Below that a share is too few chunks to be worth the hand-overs.
+// An operation of fewer bytes is not shared out, because a share would have too few chunks to be
+// worth the hand-overs.
 constexpr int64_t kLeastShared = 1 << 20;
 
 }  // namespace
@@ -38,7 +39,7 @@ void HostPath::begin_epoch(Epoch epoch, std::vector<std::string> data_addresses,
   epoch_ = epoch;
   data_addresses_ = std::move(data_addresses);
   loops_ = common_loops();
-  staging_.clear();  // of the epoch before
+  staging_.clear();  // These are of the epoch before.
   open_data(0, layout);
 }
 
@@ -54,7 +55,7 @@ void HostPath::when_quiet(std::function<void()> then) {
 }
 
 void HostPath::charge_staging(uint32_t process_set, const core::Layout& layout) {
-  if (layout.node_count() == 1) return;  // nothing goes to other nodes
+  if (layout.node_count() == 1) return;  // Nothing goes to other nodes.
   staging_.erase(process_set);
   Result<session::Charge> paid =
       session::charge({context_.ledger, spec_.uid}, session::Resource::kStagingBytes,
@@ -63,7 +64,7 @@ void HostPath::charge_staging(uint32_t process_set, const core::Layout& layout) 
     staging_.emplace(process_set, std::move(paid).value());
     return;
   }
-  // From a fresh turn: the core is in the middle of one.
+  // The job ends from a fresh turn, because the core is in the middle of one.
   boost::asio::post(context_.control_loop,
                     lifetime_.guard([this, why = paid.status()] { host_.end_by(why); }));
 }
@@ -89,7 +90,7 @@ void HostPath::open_data(uint32_t process_set, const core::Layout& layout) {
   options.shares_staging = context_.options.adds_on_gpu;
   options.events = host_.data_events(process_set, parts.ring());
   for (size_t loop = 0; loop < loops_; ++loop) {
-    // What is shared out goes round the ring.
+    // Operations that are shared out go round the ring.
     options.algorithm = loop == 0 ? spec_.algorithm : core::AlgorithmChoice::kRing;
     options.data_addresses.clear();
     for (const NodeIndex member : parts.ring()) {
@@ -105,7 +106,8 @@ void HostPath::open_data(uint32_t process_set, const core::Layout& layout) {
   }
 }
 
-// As many as every node has. All nodes know the same addresses, so they all find the same.
+// Returns how many data loops every node has. All nodes know the same addresses, so they all find
+// the same number.
 size_t HostPath::common_loops() const {
   size_t loops = context_.data_loops.size();
   for (const std::string& told : data_addresses_) {
@@ -128,7 +130,7 @@ void HostPath::close_set(uint32_t process_set) {
 
 size_t HostPath::shares_of(const Operation& operation, int nodes) const {
   if (nodes == 1 || operation.wire_bytes() < kLeastShared) return 1;
-  if (operation.op == ReduceOp::kAdasum) return 1;  // its weights are those of whole tensors
+  if (operation.op == ReduceOp::kAdasum) return 1;  // Its weights are those of whole tensors.
   return core::always_rings(spec_.algorithm, nodes, operation.wire_bytes()) ? loops_ : 1;
 }
 
@@ -152,7 +154,7 @@ void HostPath::launch(const core::Launch& launch, JobTrace* trace,
     }
     std::unique_ptr<Operation> operation = std::move(built).value();
     operation->check = check;
-    // Of its shares each has a record, and the first one the bytes.
+    // Each share has a record, and the first one has the bytes.
     if (trace) operation->trace = trace->part_of_launch(share == 0 ? operation->bytes() : 0);
     return operation;
   };
@@ -203,7 +205,7 @@ void HostPath::run_here(const Operation& operation) {
 
 void HostPath::end_later(EndedHere ended) {
   ended_here_.push_back(std::move(ended));
-  if (ended_here_.size() > 1) return;  // the first one has seen to it
+  if (ended_here_.size() > 1) return;  // The first one has seen to it.
   boost::asio::post(context_.control_loop, lifetime_.guard([this] { tell_ended_here(); }));
 }
 

@@ -24,7 +24,7 @@ namespace rueda::engine {
 
 class HostPath {
  public:
-  // What one data job does of an operation.
+  // The part of an operation that one data job carries out.
   struct Part {
     size_t loop = 0;
     uint32_t number = 0;
@@ -53,7 +53,7 @@ class HostPath {
 
   // --- Operations
 
-  // What the process set's operations are divided into; the set is open.
+  // Returns the parts into which the process set's operations are divided; the set must be open.
   const DataParts& parts(uint32_t process_set) const { return parts_.at(process_set); }
   // Returns among how many data loops the operation is shared out, in a ring of so many members.
   size_t shares_of(const Operation& operation, int nodes) const;
@@ -65,15 +65,18 @@ class HostPath {
 
   // --- Operations that are not in host memory yet
 
-  // The data plane takes operations in their order: what is launched after this waits for it.
+  // The data plane takes operations in their order: operations that are launched after this one
+  // wait for it.
   void expect(const core::Launch& launch);
-  // What was expected is there, in these parts. It runs once all before it are there.
+  // Runs an operation that was expected and is there, in these parts, once all operations before it
+  // are there.
   void run_expected(const core::Launch& launch, std::vector<Part> parts);
   // Forgets the operations from `cancelled.first` on, which were expected or wait here and have
   // been cancelled.
   void forget_expected(const core::Cancel& cancelled);
   void forget_all_expected() { in_order_.clear(); }
-  // More rounds of an operation are in host memory (Operation::rounds_here).
+  // Tells the data job that more rounds of an operation are in host memory
+  // (Operation::rounds_here).
   void rounds_came(size_t loop, const core::Launch& launch);
 
  private:
@@ -91,14 +94,15 @@ class HostPath {
     return {launch.process_set, core::track_of(launch.seq)};
   }
   core::Reducer reducer() const { return spec_.reducer.value_or(context_.options.reducer); }
-  // Ends the job, soon, where its user has no more of it.
+  // Charges the set's staging memory to the job's user. If the user has no more of it, the job ends
+  // soon.
   void charge_staging(uint32_t process_set, const core::Layout& layout);
   void open_data(uint32_t process_set, const core::Layout& layout);
   size_t common_loops() const;
   void run_part(Part part);
-  // A small operation of one node.
+  // Carries out a small operation of one node.
   void run_here(const Operation& operation);
-  // Tells the host when the turn is over.
+  // Tells the host of the end when the turn is over.
   void end_later(EndedHere ended);
   void tell_ended_here();
 
@@ -109,12 +113,12 @@ class HostPath {
   observe::JobMetrics& metrics_;
   bool is_open_ = false;
   Epoch epoch_;
-  std::vector<std::string> data_addresses_;      // of the epoch, by node
-  size_t loops_ = 1;                             // of the epoch: data loops of every node
-  std::map<uint32_t, DataParts> parts_;          // of the epoch, by process set
-  std::map<uint32_t, session::Charge> staging_;  // likewise
-  std::vector<EndedHere> ended_here_;            // and not told yet
-  // What was launched behind a batch that is not in host memory yet.
+  std::vector<std::string> data_addresses_;      // The epoch's; the index is that of the node.
+  size_t loops_ = 1;                             // The epoch's number of data loops on every node.
+  std::map<uint32_t, DataParts> parts_;          // The epoch's, by process set.
+  std::map<uint32_t, session::Charge> staging_;  // The epoch's, by process set.
+  std::vector<EndedHere> ended_here_;            // Operations that have ended and are not told yet.
+  // Operations that were launched behind a batch which is not in host memory yet.
   std::map<std::pair<uint32_t, core::Track>, std::deque<InOrder>> in_order_;
   OperationKernels kernels_;
   Lifetime lifetime_;

@@ -12,7 +12,7 @@
 namespace rueda::engine {
 namespace {
 
-// Says who it is, on a link where nobody is known yet.
+// Returns whether the message says who its sender is, on a link where nobody is known yet.
 bool introduces_sender(const core::Message& message) {
   const auto* handover = std::get_if<core::Handover>(&message.body);
   return std::holds_alternative<core::Join>(message.body) ||
@@ -85,7 +85,7 @@ bool JobLinks::authenticate(LinkId link, const Envelope& envelope) {
   if (!is_join) {
     const auto it = children_.find(from);
     if (it != children_.end() && it->second == link) return true;
-    // It has failed before it joined.
+    // The node has failed before it joined.
     return std::holds_alternative<core::Fail>(message.body) &&
            proof_matches(make_proof(spec_.token, "fail", spec_.job, message.epoch, from),
                          envelope.proof);

@@ -1,5 +1,5 @@
 // A job's control links to other nodes: one to its parent, which this node dials, and one from each
-// child that has joined. Belongs to the control loop.
+// child that has joined. They belong to the control loop.
 #pragma once
 
 #include <map>
@@ -14,7 +14,7 @@ namespace rueda::engine {
 
 class JobLinks {
  public:
-  // All three outlive the object. Dials the parent, if the core has one.
+  // All three must outlive the object. Dials the parent, if the core has one.
   JobLinks(ControlPlane& control_plane, const JobSpec& spec, const core::JobCore& core);
   // Lets go of all links.
   ~JobLinks();
@@ -29,16 +29,17 @@ class JobLinks {
   // Returns whether `child` is a child of this node, and `node` is that or stands below it.
   bool is_below_child(NodeIndex node, NodeIndex child) const;
 
-  // Sends a message of the core, with a proof that it is of this node where one is wanted. A node
-  // that has not joined gets nothing: it will ask again.
+  // Sends a message of the core, with a proof that it is of this node where one is wanted. Nothing
+  // is sent to a node that has not joined: it will ask again.
   void send(NodeIndex to, core::Message message);
-  // Sends a TimelineMessage, a NonfiniteMessage or a CommunicatorMessage, likewise.
+  // Sends a TimelineMessage, a NonfiniteMessage or a CommunicatorMessage. Nothing is sent to a node
+  // that has not joined.
   template <class Told>
   void tell(NodeIndex to, const Told& message) {
     if (const std::optional<LinkId> link = link_to(to)) control_plane_.send(*link, message);
   }
-  // Returns whether the message comes from the node that it names. A child that proves to be one
-  // is known by this link from then on. What is refused is logged, once.
+  // Returns whether the message comes from the node that it names. A child that proves to be one is
+  // known by this link from then on. A message that is refused is logged, once.
   bool accepts(LinkId link, const Envelope& envelope);
   // Forgets the link if a child came over it. Returns the nodes that were behind it.
   std::vector<NodeIndex> lose(LinkId link);
@@ -55,9 +56,10 @@ class JobLinks {
   ControlPlane& control_plane_;
   const JobSpec& spec_;
   const core::JobCore& core_;
-  std::map<NodeIndex, LinkId> parents_;   // dialled: this node's, and the one that is to be
-  std::map<NodeIndex, LinkId> children_;  // over which link each child joined
-  bool warned_of_stranger_ = false;       // once: a stranger shall not fill the log
+  // The links that this node dials: to its parent, and to the one that is going to be.
+  std::map<NodeIndex, LinkId> parents_;
+  std::map<NodeIndex, LinkId> children_;  // The link over which each child joined.
+  bool warned_of_stranger_ = false;  // It warns once, because a stranger must not fill the log.
 };
 
 }  // namespace rueda::engine

@@ -81,7 +81,8 @@ JobRunner::JobRunner(const EngineContext& context, JobSpec spec, JobListener lis
     spdlog::warn("job {}: mode {} has no plans to tune or to replay: give --coordination locked",
                  spec_.job, core_.mode());
   }
-  if (spec_.timeline) (void)timeline_.request(*spec_.timeline);  // the first: it cannot be refused
+  // It is the first request, which cannot be refused.
+  if (spec_.timeline) (void)timeline_.request(*spec_.timeline);
 }
 
 JobRunner::~JobRunner() { lifetime_.end(); }
@@ -106,7 +107,8 @@ void JobRunner::begin_turn() {
 void JobRunner::guarded(const std::function<void()>& work) {
   without_exception(work, [this](const char* what) {
     spdlog::error("job {}: cannot be served: {}", spec_.job, what);
-    if (std::exchange(has_thrown_, true)) return;  // once: what ends it may throw, too
+    // It ends once, because ending it may throw, too.
+    if (std::exchange(has_thrown_, true)) return;
     boost::asio::post(context_.control_loop, lifetime_.guard([this, why = std::string(what)] {
       end_by(Status(Code::kResourceExhausted, "the daemon on node " + describe_node() +
                                                   " cannot serve job " + spec_.job + ": " + why));
@@ -155,7 +157,7 @@ void JobRunner::arm_timer() {
     if (error) return;
     const TicksMs now = running_ms();
     const TicksMs late_ms = now - std::exchange(armed_for_, std::nullopt).value_or(now);
-    // This daemon itself was stopped: what came meanwhile is read before anybody is judged.
+    // This daemon itself was stopped, so what came meanwhile is read before anybody is judged.
     if (late_ms > std::max<TicksMs>(context_.options.timeout_ms / 4, 1'000)) {
       stopped_ms_ = steady_now_ms() - now_ms_;
       return arm_timer();
@@ -189,7 +191,7 @@ void JobRunner::carry_out() {
     fail(*output.failed, std::move(output.deliveries));
   } else {
     if (!output.deliveries.empty()) deliver_all(output.deliveries);
-    if (output_.deliveries.empty()) {  // a step's worth of memory, for the next one
+    if (output_.deliveries.empty()) {  // This keeps a step's worth of memory for the next one.
       output.deliveries.clear();
       output_.deliveries.swap(output.deliveries);
     }
@@ -279,7 +281,8 @@ void JobRunner::on_attached(session::Session& session) {
     item.attach_deferred = true;
     return;
   }
-  // From a fresh turn: the session must have answered the client before the job may start.
+  // The rank attaches from a fresh turn, because the session must have answered the client before
+  // the job may start.
   boost::asio::post(context_.control_loop, lifetime_.guard([this, rank, expected = &session] {
     if (local(rank).session != expected) return;
     if (closing_) return expected->job_failed(*closing_);
@@ -291,14 +294,15 @@ void JobRunner::on_waiting(session::Session& session, std::optional<Ticket> tick
   const core::RankWaits event{session.attach().local_rank, ticket};
   if (core_.any_set_locked() && ticket) return step(event);
   now_ms_ = running_ms();
-  core_.step(now_ms_, event, output_);  // only remembered: it costs no turn
+  core_.step(now_ms_, event, output_);  // The core only remembers it, so it costs no turn.
 }
 
 void JobRunner::on_detached(session::Session& session) {
   const LocalRank rank = session.attach().local_rank;
   Local& item = local(rank);
   const HeldSubmission* const left =
-      item.attach_deferred ? nullptr : ledger_.left_on_device(rank);  // nothing of a newcomer is
+      // Nothing of a newcomer is in flight.
+      item.attach_deferred ? nullptr : ledger_.left_on_device(rank);
   if (left) {
     return on_lost(
         session,
@@ -309,7 +313,7 @@ void JobRunner::on_detached(session::Session& session) {
   }
   item.session = nullptr;
   --attached_sessions_;
-  if (std::exchange(item.attach_deferred, false)) return;  // the core never heard of it
+  if (std::exchange(item.attach_deferred, false)) return;  // The core never heard of it.
   item.arenas = session.arenas();
   item.detaching = true;
   ++detaching_;
@@ -328,7 +332,8 @@ void JobRunner::finish_detach(LocalRank rank) {
   step(core::RankDetached{rank});
   item.arenas.clear();
   device_path_.drop(rank);
-  // In a failed job the newcomer stays deferred: what is still to be told is its predecessor's.
+  // In a failed job the newcomer stays deferred, because what is still to be told is its
+  // predecessor's.
   if (core_.state() != core::JobState::kFailed && std::exchange(item.attach_deferred, false)) {
     step(core::RankAttached{rank});
   }
@@ -355,7 +360,8 @@ void JobRunner::on_rank_failed(Rank rank, const std::string& text) {
   for (size_t i = 0; i < locals_.size(); ++i) {
     const LocalRank local_rank{static_cast<int32_t>(i)};
     if (core_.global_rank(local_rank) != rank) continue;
-    // Its session says more exactly how it ended; unless what it forked holds the socket.
+    // The session says more exactly how the rank ended, unless a process that it forked holds the
+    // socket.
     if (locals_[i].session) locals_[i].session->look();
     step(core::RankLost{local_rank, Status(Code::kRankLost, text, Origin{describe_node(), rank})});
     return;
@@ -366,7 +372,7 @@ void JobRunner::on_rank_failed(Rank rank, const std::string& text) {
 
 void JobRunner::on_submit(session::Session& session, const session::Submission& submission) {
   const LocalRank rank = session.attach().local_rank;
-  if (local(rank).attach_deferred) {  // the core has not heard of this process
+  if (local(rank).attach_deferred) {  // The core has not heard of this process.
     session.complete(submission.ticket,
                      Status(Code::kUnavailable, "job " + spec_.job +
                                                     " has not started: wait for rueda_init to "
@@ -386,12 +392,13 @@ void JobRunner::on_submit(session::Session& session, const session::Submission& 
   core_.step(now_ms_, core::Submitted{{rank, submission.ticket, descriptor, now_ms_, {}}}, output_);
 }
 
-// The session has made its buffers as long as the client's place among the ranks asks for.
+// Returns an error unless the session has made its buffers as long as the client's place among the
+// ranks asks for.
 Status JobRunner::check_place(LocalRank rank, const session::Submission& submission) const {
   if (submission.places == 0) return Status::ok();
   const core::TensorDescriptor& tensor = *submission.descriptor;
   const core::Collectives* set = find_set(tensor.process_set);
-  if (!set) return Status::ok();  // the core says so
+  if (!set) return Status::ok();  // The core returns the error.
   const std::vector<Rank> ranks = set->layout().ranks();
   const auto at = std::lower_bound(ranks.begin(), ranks.end(), core_.global_rank(rank));
   if (at != ranks.end() && *at == core_.global_rank(rank) &&
@@ -422,7 +429,7 @@ void JobRunner::deliver_all(const std::vector<core::Delivery>& deliveries) {
   for (const core::Delivery& delivery : deliveries) {
     ledger_.end(delivery);
     Local& owner = local(delivery.rank);
-    // Who said goodbye with it in flight is not the process that is there now.
+    // A process that said goodbye with this in flight is not the process that is there now.
     if (!owner.session || owner.attach_deferred) continue;
     owner.session->complete(delivery.ticket, delivery.status, delivery.epoch, delivery.contributors,
                             delivery.seq, delivery.value);
@@ -434,7 +441,7 @@ void JobRunner::deliver_all(const std::vector<core::Delivery>& deliveries) {
   }
 }
 
-// What comes again is counted where it was.
+// Counts the step. A tensor that comes again is counted where it was counted before.
 void JobRunner::count_step(LocalRank rank, HeldSubmission& item) {
   const core::TensorDescriptor& tensor = *item.descriptor;
   item.step = 1;
@@ -453,7 +460,7 @@ std::shared_ptr<InputCheck> JobRunner::check_of(const core::Launch& launch) {
   auto ticket = launch.tickets.begin();
   for (const core::LaunchTensor& tensor : *launch.tensors) {
     for (size_t i = 0; i < ranks; ++i, ++ticket) {
-      if (!*ticket) continue;  // it has joined
+      if (!*ticket) continue;  // The rank has joined.
       const LocalRank rank = set.locals()[i];
       const HeldSubmission& item = ledger_.held(rank, **ticket);
       const size_t bytes = static_cast<size_t>(tensor.elements) * element_bytes(first.dtype);
@@ -500,12 +507,13 @@ void JobRunner::launch(const core::Launch& launch) {
 void JobRunner::end_operation(OperationKey key) {
   if (JobTrace* trace = timeline_.trace()) {
     trace->on_ended(key.first, key.second);
-    // What comes in this turn from now on may be the next submission of a tensor that has ended.
+    // Submissions that come in this turn from now on may be the next ones of a tensor that has
+    // ended.
     turn_began_s_ = steady_now_s();
   }
   if (const InputCheck* check = ledger_.check_of(key)) finite_.on_ended(*check);
   step(core::OperationDone{key.second, key.first});
-  ledger_.erase(key);  // nobody is told where all ranks have joined
+  ledger_.erase(key);  // If all ranks have joined, no submission's end has erased it.
 }
 
 void JobRunner::cancel(const core::Cancel& cancelled) {
@@ -514,8 +522,8 @@ void JobRunner::cancel(const core::Cancel& cancelled) {
   host_path_.cancel(cancelled, device_path_.staged().cancel(cancelled));
 }
 
-// The data loop's news arrives here as events of the core, unless the job has gone meanwhile: so on
-// the data loop nothing of it may be touched.
+// The data loop's news arrives here as events of the core, unless the job has gone meanwhile. So
+// nothing of this object may be touched on the data loop.
 DataEvents JobRunner::data_events(uint32_t process_set, const std::vector<NodeIndex>& ring) {
   const auto tell = [this, epoch = host_path_.epoch()](auto handle) {
     return [&loop = context_.control_loop,
@@ -668,7 +676,7 @@ std::vector<StallSnapshot> JobRunner::stalls() const {
 // --- The end -------------------------------------------------------------------------------------
 
 void JobRunner::fail(const Status& cause, std::vector<core::Delivery> deliveries) {
-  // What does not start may be a matter of addresses, which core knows nothing of.
+  // A job that does not start may have wrong addresses, which core knows nothing of.
   const Status status =
       cause.code() == Code::kTimeout && !host_path_.is_open() ? links_.with_trouble(cause) : cause;
   spdlog::error("job {} is over: {}", spec_.job, status.message());

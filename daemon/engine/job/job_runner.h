@@ -1,5 +1,5 @@
-// One job on this node, alive: feeds the job's core with what its sessions, links and data loops
-// report, and carries out what the core says. Belongs to the control loop.
+// One job on this node, alive: it feeds the job's core with what its sessions, links and data loops
+// report, and carries out what the core says. It belongs to the control loop.
 //
 // The work is elsewhere: JobLinks has the links to other nodes, SubmissionLedger what is in flight,
 // HostPath and DevicePath the ways of a batch. Each method here takes an event to the core, or what
@@ -51,19 +51,19 @@ class JobRunner final : private TimelineHost, private FiniteHost, private PathHo
   void on_detached(session::Session& session);
   void on_lost(session::Session& session, const Status& status);
   bool has_sessions() const { return attached_sessions_ > 0; }
-  // What those have left behind that hung up comes in before this returns.
+  // Takes in, before it returns, what sessions that hung up have left behind.
   void look_at_sessions();
 
   // --- Links
   void on_envelope(LinkId link, Envelope envelope);
-  // It came, over whichever link, before the job was registered.
+  // Takes a Fail that came, over whichever link, before the job was registered.
   void on_early_fail(Envelope envelope) { on_envelope(LinkId{}, std::move(envelope)); }
   void on_link_lost(LinkId link, const Status& status);
 
   void on_timeline(LinkId link, TimelineMessage message);
   void on_nonfinite(LinkId link, NonfiniteMessage message);
   void on_communicator(LinkId link, const CommunicatorMessage& message);
-  // Somebody on this node wants one to begin, or to end.
+  // Somebody on this node wants the timeline to begin, or to end.
   Status request_timeline(const TimelineRequest& wanted) { return timeline_.request(wanted); }
 
   // The launcher saw a rank of this node end badly.
@@ -73,27 +73,28 @@ class JobRunner final : private TimelineHost, private FiniteHost, private PathHo
   // way on this node any more; sessions may still be attached, and are answered with errors.
   void close(const Status& why, std::function<void()> done);
 
-  // Once it has been closed: the first cause.
+  // Returns the first cause of the end. The job must have been closed.
   const Status& why_over() const;
 
   JobSnapshot snapshot() const;
   std::vector<StallSnapshot> stalls() const;
-  // Of the process sets that are locked, by id.
+  // Returns the plans of the process sets that are locked, by id.
   std::vector<PlanSnapshot> plans() const;
 
  private:
   struct Local {
     session::Session* session = nullptr;
-    // What the submissions in flight of a process that is gone may use.
+    // The memory that submissions in flight of a process that is gone may use.
     std::vector<std::shared_ptr<session::Arena>> arenas;
-    bool detaching = false;  // said goodbye; the core hears of it when the data plane is quiet
-    bool attach_deferred = false;  // a new process is there already
-    bool dirty = false;            // has completions that are not flushed
+    bool detaching = false;  // It said goodbye; the core hears of it when the data plane is quiet.
+    bool attach_deferred = false;  // A new process is there already.
+    bool dirty = false;            // It has completions that are not flushed.
   };
 
   Local& local(LocalRank rank) { return locals_[static_cast<size_t>(rank.value)]; }
   std::string describe_node() const { return spec_.layout.node(spec_.self).node_id; }
-  // The core's time: without that for which this daemon was stopped, as far as it was noticed.
+  // Returns the core's time, which leaves out the time for which this daemon was stopped, as far as
+  // it was noticed.
   TicksMs running_ms() const { return steady_now_ms() - stopped_ms_; }
 
   // --- The core
@@ -107,7 +108,7 @@ class JobRunner final : private TimelineHost, private FiniteHost, private PathHo
   void note_tuning(const core::TuningLine& line);
   void launch(const core::Launch& launch);
   void cancel(const core::Cancel& cancelled);
-  std::vector<std::string> ring() const;  // node ids
+  std::vector<std::string> ring() const;  // Returns node ids.
 
   // --- Submissions
   Status check_place(LocalRank rank, const session::Submission& submission) const;
@@ -143,7 +144,7 @@ class JobRunner final : private TimelineHost, private FiniteHost, private PathHo
   void tell_rank(LocalRank rank, const session::NonfiniteNews* news) override;
 
   // --- The end
-  // Tells the clients once nothing reads or writes their memory any more.
+  // Tells the clients of the failure once nothing reads or writes their memory any more.
   void fail(const Status& cause, std::vector<core::Delivery> deliveries);
   void finish_detach(LocalRank rank);
   void finish_close();
@@ -153,7 +154,7 @@ class JobRunner final : private TimelineHost, private FiniteHost, private PathHo
   const JobListener listener_;
   core::JobCore core_;
   std::shared_ptr<observe::JobMetrics> metrics_;
-  std::vector<Local> locals_;  // by local rank
+  std::vector<Local> locals_;  // The index is the local rank.
   int attached_sessions_ = 0;
   int detaching_ = 0;
 
@@ -164,20 +165,21 @@ class JobRunner final : private TimelineHost, private FiniteHost, private PathHo
   HostPath host_path_;
   DevicePath device_path_;
 
-  core::Output output_;  // what is not carried out yet
+  core::Output output_;  // What is not carried out yet.
   bool turn_pending_ = false;
   double turn_began_s_ = 0;
-  TicksMs now_ms_ = 0;  // as the core was told last
+  TicksMs now_ms_ = 0;  // The time that the core was told last.
   TicksMs stopped_ms_ = 0;
   boost::asio::steady_timer timer_;
   std::optional<TicksMs> armed_for_;
 
   bool has_thrown_ = false;
-  bool warned_of_device_ = false;  // once: that it cannot be used
-  bool failing_ = false;           // the core has failed; the clients are about to be told
+  bool warned_of_device_ = false;  // It has warned, once, that device memory cannot be used.
+  bool failing_ = false;           // The core has failed; the clients are about to be told.
   std::optional<Status> closing_;
-  bool close_waits_ = false;  // for the plan in force to be given up, or for others to let us go
-  bool told_closed_ = false;  // the core has been
+  // It waits for the plan in force to be given up, or for others to let this node go.
+  bool close_waits_ = false;
+  bool told_closed_ = false;  // The core has been told.
   std::function<void()> on_closed_;
   Lifetime lifetime_;
 };

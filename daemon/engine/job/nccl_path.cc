@@ -47,7 +47,8 @@ void NcclPath::close_set(uint32_t process_set) {
   if (sets_) sets_->drop(process_set);
 }
 
-// Tensors of sets of one node are as they are in any job. The core knows a tensor by its address.
+// Tensors of sets of one node stay as they are. The core knows a tensor by its address, so each is
+// replaced by the same object every time.
 core::DescriptorPtr NcclPath::carried(const core::DescriptorPtr& submitted) {
   if (submitted->memory != MemorySpace::kDevice || !is_wanted()) return submitted;
   const core::Collectives* const set = host_.find_set(submitted->process_set);
@@ -71,7 +72,7 @@ void NcclPath::launch(const core::Launch& launch) {
   device_.worker().stage(
       bytes, DeviceJob::Through::kScratch, [this, launch](const Result<StagedRow>& row) {
         if (!row.is_ok()) return fail_later(launch.seq, row.status());
-        if (!sets_) return;  // the job is about to end
+        if (!sets_) return;  // The job is about to end.
         const std::vector<NodeIndex> members =
             host_.find_set(launch.process_set)->layout().members();
         const auto self = std::find(members.begin(), members.end(), spec_.self);

@@ -1,5 +1,5 @@
 // The way of a batch in device memory that NCCL carries between nodes
-// (docs/decisions/0060-nccl-between-nodes.md). Belongs to the control loop.
+// (docs/decisions/0060-nccl-between-nodes.md). It belongs to the control loop.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,9 @@ class NcclPath {
   NcclPath(const EngineContext& context, const JobSpec& spec, PathHost& host,
            SubmissionLedger& ledger, JobLinks& links, DeviceLaunches& device);
 
-  // Returns what the nodes agree on of a tensor that a rank has submitted: one that NCCL is to
-  // carry between nodes, or the tensor itself. A tensor that was seen before gives the same object.
+  // Returns the descriptor that the nodes agree on for a tensor that a rank has submitted: one for
+  // NCCL to carry between nodes, or the tensor itself. A tensor that was seen before gives the same
+  // object.
   core::DescriptorPtr carried(const core::DescriptorPtr& submitted);
   // The job has a GPU worker now: batches may be launched if the job leaves them to NCCL.
   void open();
@@ -34,7 +35,7 @@ class NcclPath {
   // Another node of the job tells the id of a process set's communicator, which goes on to others.
   void on_communicator(LinkId link, const CommunicatorMessage& message);
   void close_set(uint32_t process_set);
-  // Nothing more is given to NCCL.
+  // From here on nothing more is given to NCCL.
   void stop();
 
  private:
@@ -58,11 +59,11 @@ class NcclPath {
   SubmissionLedger& ledger_;
   JobLinks& links_;
   DeviceLaunches& device_;
-  std::unique_ptr<NcclSets> sets_;              // null before open(), and after stop()
-  std::map<OperationKey, UnderWay> under_way_;  // from their launch to their end
+  std::unique_ptr<NcclSets> sets_;              // Null before open(), and after stop().
+  std::map<OperationKey, UnderWay> under_way_;  // Operations from their launch to their end.
   boost::asio::steady_timer timer_;
   bool is_watched_ = false;
-  // By the tensor that was submitted: that tensor, and the one that is agreed on.
+  // By the address of the tensor that was submitted: that tensor, and the one that is agreed on.
   std::unordered_map<const core::TensorDescriptor*,
                      std::pair<core::DescriptorPtr, core::DescriptorPtr>>
       carried_;

@@ -10,7 +10,8 @@
 namespace rueda::engine {
 namespace {
 
-// That the worker has at a time: enough to keep it busy, and far from what it may have in all.
+// The number of additions that the worker has at a time: enough to keep it busy, and far from what
+// it may have in all.
 constexpr size_t kMaxAdding = 128;
 
 int64_t elements_of(const core::Launch& launch) {
@@ -55,7 +56,7 @@ void StagedPath::launch(const core::Launch& launch) {
   host_path_.expect(launch);
   const bool is_anybodys = std::any_of(launch.tickets.begin(), launch.tickets.end(),
                                        [](const auto& ticket) { return ticket.has_value(); });
-  if (!is_anybodys) return send(staged);  // all ranks of this node have joined
+  if (!is_anybodys) return send(staged);  // All ranks of this node have joined.
   device_.worker().stage(staged_bytes(launch), DeviceJob::Through::kScratchAndHost,
                          [this, staged](const Result<StagedRow>& row) { gather(staged, row); });
 }
@@ -88,7 +89,7 @@ void StagedPath::run_round(const BatchPtr& staged, std::vector<gpu::WorkerOperat
     (this->*then)(staged);
   };
   if (!operations.empty()) return device_.worker().run(std::move(operations), std::move(ended));
-  // Ranks that have joined have nothing in this one.
+  // All ranks that have something in this round have joined, so there is nothing to do.
   boost::asio::post(context_.control_loop, lifetime_.guard([ended] { ended(Status::ok()); }));
 }
 
@@ -128,14 +129,14 @@ Result<std::unique_ptr<Operation>> StagedPath::build(const BatchPtr& batch) {
     row.input_bytes = row.output_bytes = static_cast<size_t>((*own.tensors)[i].descriptor->bytes());
     at += row.input_bytes;
   }
-  size_t next = 0;  // they are asked for in turn
+  size_t next = 0;  // They are asked for in turn.
   Result<std::unique_ptr<Operation>> built =
       host_path_.parts(own.process_set)
           .build(own, 0,
                  [&](LocalRank, Ticket) -> const SubmittedBuffers& { return rows[next++]; });
   if (!built.is_ok()) return built;
   std::unique_ptr<Operation> operation = std::move(built).value();
-  operation->prescale = 1;  // is in what the worker has made
+  operation->prescale = 1;  // It is applied in what the worker has made.
   if (staged.adds_on_gpu) operation->gpu_reduce = additions_of(batch);
   if (staged.rounds.size() == 1) return operation;
   const int shards = core::shards_of(
@@ -151,7 +152,7 @@ Result<std::unique_ptr<Operation>> StagedPath::build(const BatchPtr& batch) {
 }
 
 void StagedPath::send(const BatchPtr& staged) {
-  if (!host_path_.is_open()) return;  // the job is about to end
+  if (!host_path_.is_open()) return;  // The job is about to end.
   const core::Launch& launch = staged->launch;
   Result<std::unique_ptr<Operation>> built = build(staged);
   if (!built.is_ok()) return end(*staged, built.status());
@@ -162,7 +163,8 @@ void StagedPath::send(const BatchPtr& staged) {
   staged->rounds_done.assign(shares, 0);
   std::vector<HostPath::Part> parts;
   for (size_t share = 0; share < shares; ++share) {
-    if (!operation) operation = build(staged).value();  // as the first one was
+    // It can be built, because the first one was.
+    if (!operation) operation = build(staged).value();
     operation->share = {static_cast<int>(share), static_cast<int>(shares)};
     parts.push_back({share, 0, std::exchange(operation, nullptr)});
   }
@@ -204,7 +206,7 @@ void StagedPath::on_round_back(const BatchPtr& staged) {
 void StagedPath::end(Batch& staged, const Status& status) {
   staged.is_over = true;
   let_go(staged);
-  // It may be the last that knows of it.
+  // The map may hold the last reference to the batch.
   const OperationKey key{staged.launch.process_set, staged.launch.seq};
   batches_.erase(key);
   if (status.is_ok()) {
@@ -242,7 +244,7 @@ bool StagedPath::adds_on_gpu(const core::Launch& launch) const {
                      [](const auto& ticket) { return ticket.has_value(); });
 }
 
-// Its shard of each round, with which this node begins the ring.
+// Returns this node's shard of each round, with which the node begins the ring.
 std::vector<ElementRange> StagedPath::sent_of(const Batch& staged) const {
   std::vector<ElementRange> sent;
   if (!staged.adds_on_gpu) return sent;
@@ -254,7 +256,7 @@ std::vector<ElementRange> StagedPath::sent_of(const Batch& staged) const {
   return sent;
 }
 
-// Data loops call what is returned: nothing of this object may be touched there.
+// Returns a function that data loops call, so it may touch nothing of this object there.
 GpuReduce StagedPath::additions_of(const BatchPtr& staged) {
   auto add = lifetime_.guard([this](WantedAddition& wanted) { add_on_gpu(std::move(wanted)); });
   return [add, &loop = context_.control_loop, staged](ChunkAddition addition,
@@ -274,7 +276,7 @@ void StagedPath::serve_additions() {
   while (!wanted_additions_.empty() && adding_ < kMaxAdding) {
     const WantedAddition next = std::move(wanted_additions_.front());
     wanted_additions_.pop_front();
-    if (next.batch->is_over) {  // nobody wants it any more
+    if (next.batch->is_over) {  // Nobody wants it any more.
       next.done(Status::ok());
     } else {
       run_addition(next);

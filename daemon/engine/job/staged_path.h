@@ -28,8 +28,8 @@ class StagedPath {
              SubmissionLedger& ledger, HostPath& host_path, DeviceLaunches& device);
 
   void launch(const core::Launch& launch);
-  // The data plane has ended all its parts of the operation. Returns whether it was of this way:
-  // then the host hears of its end once the result is back in device memory.
+  // The data plane has ended all its parts of the operation. Returns whether the operation goes
+  // this way: then the host hears of its end once the result is back in device memory.
   bool on_done(OperationKey key);
   // The data plane has ended the first `rounds` rounds of its share of the operation.
   void on_rounds_done(OperationKey key, uint32_t generation, int share, int rounds);
@@ -38,7 +38,7 @@ class StagedPath {
   std::function<void()> cancel(const core::Cancel& cancelled);
   // The process set is no more: the worker forgets its staging.
   void close_set(uint32_t process_set);
-  // The job has failed: all batches are over.
+  // The job has failed, so all batches are over.
   void forget() { batches_.clear(); }
 
  private:
@@ -46,12 +46,12 @@ class StagedPath {
     core::Launch launch;
     std::vector<ElementRange> rounds;
     bool adds_on_gpu = false;
-    std::optional<StagedRow> row;         // none: no rank of this node has anything
-    int users = 1;                        // of the row: the batch, and rounds that the worker has
-    std::vector<StagedRound> operations;  // by round; without those that the worker was given
-    // Rounds in host memory; what has a single round is sent when it is there.
+    std::optional<StagedRow> row;  // None if no rank of this node has anything.
+    int users = 1;                 // Who uses the row: the batch, and rounds that the worker has.
+    std::vector<StagedRound> operations;  // By round, without those that the worker was given.
+    // The number of rounds in host memory; a batch of a single round is sent when that is there.
     std::shared_ptr<std::atomic<int>> rounds_here = std::make_shared<std::atomic<int>>(0);
-    std::vector<size_t> rounds_done;  // by share: rounds that have ended on the network
+    std::vector<size_t> rounds_done;  // By share: how many rounds have ended on the network.
     size_t rounds_begun_back = 0;
     size_t rounds_back = 0;
     bool is_over = false;
@@ -68,7 +68,7 @@ class StagedPath {
     uint32_t number = 0;
   };
 
-  // These two are the same on all nodes.
+  // These two return the same on all nodes.
   bool always_rings(const core::Launch& launch) const;
   std::vector<ElementRange> rounds_of(const core::Launch& launch) const;
   void gather(const BatchPtr& batch, const Result<StagedRow>& row);
@@ -101,9 +101,9 @@ class StagedPath {
   HostPath& host_path_;
   DeviceLaunches& device_;
   std::map<OperationKey, BatchPtr> batches_;
-  std::deque<WantedAddition> wanted_additions_;                    // at most one for each slot
-  size_t adding_ = 0;                                              // additions that the worker has
-  std::map<uint32_t, std::vector<MappedStaging>> mapped_staging_;  // by process set
+  std::deque<WantedAddition> wanted_additions_;                    // At most one for each slot.
+  size_t adding_ = 0;                                              // Additions that the worker has.
+  std::map<uint32_t, std::vector<MappedStaging>> mapped_staging_;  // By process set.
   Lifetime lifetime_;
 };
 

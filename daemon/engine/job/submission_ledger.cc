@@ -113,7 +113,7 @@ void SubmissionLedger::count_end(const core::Delivery& delivery, const HeldSubmi
       ++counted_.tensors;
       counted_.reduced_bytes += held.bytes;
     }
-    if (counted_.last == key) return;  // a later tensor of the batch
+    if (counted_.last == key) return;  // This is a later tensor of the batch.
     counted_.last = key;
     const auto done = operations_.find(key);
     if (done == operations_.end()) return;

@@ -1,5 +1,5 @@
-// What is in flight of a job on this node: submissions of its ranks, and the operations that carry
-// them out. It also counts what has ended. Belongs to the control loop.
+// The submissions of a job's ranks on this node that are in flight, and the operations that carry
+// them out. It also counts what has ended. It belongs to the control loop.
 #pragma once
 
 #include <cstdint>
@@ -17,34 +17,34 @@
 
 namespace rueda::engine {
 
-using OperationKey = std::pair<uint32_t, Seq>;  // process set first
+using OperationKey = std::pair<uint32_t, Seq>;  // The process set comes first.
 
-// A submission in flight. What is of an earlier submission is kept: most come again, and then
-// nothing but the ticket is new. A step has a thousand of them: the first cache line is enough but
-// for the launch.
+// A submission in flight. Its place keeps what an earlier submission has left there: most
+// submissions come again, and then nothing but the ticket is new. A step has a thousand of them, so
+// all that is needed, but for the launch, is in the first cache line.
 struct alignas(64) HeldSubmission {
   uint64_t content = 0;  // session::Submission's
   Ticket ticket;
   double submitted_s = 0;
   uint64_t bytes = 0;
-  uint32_t process_set = 0;  // as the descriptor says, which is not always in cache
+  uint32_t process_set = 0;  // It is the descriptor's, which is not always in cache.
   bool moves_data = false;
   bool copied_in = false;
   bool copied_out = false;
   bool is_in_flight = false;
   core::DescriptorPtr descriptor;
   SubmittedBuffers buffers;
-  // Where contributions are checked: how often the rank has given a tensor of this name.
-  uint64_t* steps = nullptr;  // the running count; null: the tensor is not counted
-  uint64_t step = 0;          // the count when this was submitted
+  // If contributions are checked: how often the rank has given a tensor of this name.
+  uint64_t* steps = nullptr;  // The running count; null if the tensor is not counted.
+  uint64_t step = 0;          // The count when this was submitted.
 };
 
 // The memory of a submission on a GPU. It stands beside its HeldSubmission, so that those of
 // submissions in host memory need not be longer.
 struct SubmittedOnDevice {
   struct Side {
-    uint32_t memory = 0;  // the session's id
-    uint64_t offset = 0;  // bytes
+    uint32_t memory = 0;  // The id that the session gave it.
+    uint64_t offset = 0;  // In bytes.
   };
   Side input;
   Side output;
@@ -99,15 +99,15 @@ class SubmissionLedger {
  private:
   struct Row {
     uint32_t capacity = 1;
-    std::vector<HeldSubmission> held;          // by ticket modulo capacity, as far as was in use
-    std::vector<SubmittedOnDevice> on_device;  // likewise
+    std::vector<HeldSubmission> held;          // By ticket modulo capacity, as far as was in use.
+    std::vector<SubmittedOnDevice> on_device;  // By ticket modulo capacity, as far as was in use.
   };
   struct UnderWay {
     CollectiveKind kind;
-    size_t parts;                       // that have not ended
+    size_t parts;                       // The parts that have not ended.
     std::shared_ptr<InputCheck> check;  // may be null
   };
-  // Of ends that are told together: metrics cost more than the rest.
+  // Counts ends that are told together, because metrics cost more than the rest.
   struct Counted {
     uint64_t tensors = 0;
     uint64_t reduced_bytes = 0;
@@ -121,13 +121,13 @@ class SubmissionLedger {
   void count_end(const core::Delivery& delivery, const HeldSubmission& held);
 
   std::shared_ptr<observe::JobMetrics> metrics_;
-  std::vector<Row> rows_;  // by local rank
+  std::vector<Row> rows_;  // The index is the local rank.
   std::map<OperationKey, UnderWay> operations_;
   Counted counted_;
   uint64_t operations_done_ = 0;
   uint64_t bytes_reduced_ = 0;
-  uint64_t submitted_ = 0;        // submissions so far
-  std::string last_failed_name_;  // several ranks' submissions of one tensor count as one
+  uint64_t submitted_ = 0;        // The number of submissions so far.
+  std::string last_failed_name_;  // Several ranks' submissions of one tensor count as one.
   bool has_small_ = false;
 };
 

@@ -10,9 +10,10 @@ namespace rueda::engine {
 namespace {
 
 constexpr uint32_t kLeastChunkBytes = 16 << 10;
-constexpr uint64_t kMaxChunkBytes = 4 << 20;  // SlotGeometry's
+constexpr uint64_t kMaxChunkBytes = 4 << 20;  // It is SlotGeometry's limit.
 constexpr int64_t kLeastFusionBytes = 64 << 10;
-// Steps of a second are worth some three hundred of them, and short ones a quarter of a minute.
+// The search takes some three hundred steps if they take a second, and a quarter of a minute if
+// they are short.
 constexpr size_t kMaxCandidates = 12;
 constexpr int kWindowRounds = 3;
 constexpr TicksMs kWindowMs = 200;
@@ -20,18 +21,18 @@ constexpr TicksMs kWindowMs = 200;
 // times.
 constexpr uint64_t kWidening = 4;
 
-// Slots as the job's data plane has them, or smaller ones.
+// Returns slots as the job's data plane has them, or smaller ones.
 SlotGeometry slots_for(const EngineOptions& options, const JobSpec& spec, size_t loops,
                        uint64_t chunk_bytes) {
   const core::Reducer reducer = spec.reducer.value_or(options.reducer);
   const DataParts parts(reducer, spec.layout, spec.self);
   const uint64_t budget = options.staging_bytes / (parts.max_on_a_node() * loops);
-  // The mesh has a quarter.
+  // The mesh gets a quarter of the memory.
   return SlotGeometry::make(static_cast<int>(parts.ring().size()), options.lanes, chunk_bytes,
                             budget / 4 * 3);
 }
 
-// What fits; where many nodes share the memory, that is little.
+// Returns the chunks that fit, which are few where many nodes share the memory.
 std::vector<uint32_t> chunks_around(uint32_t configured, uint32_t widest) {
   std::vector<uint32_t> chunks{0};
   for (const uint32_t wanted : {configured / 4, configured / 2, configured * 2, configured * 4}) {
@@ -61,7 +62,7 @@ core::TuningOptions tuning_options(const EngineOptions& options, const JobSpec& 
     }
   }
   const bool is_by_device = spec.reducer.value_or(options.reducer) == core::Reducer::kDevice;
-  if (spec.layout.node_count() == 1 && !is_by_device) return tuning;  // there is no network
+  if (spec.layout.node_count() == 1 && !is_by_device) return tuning;  // There is no network.
   tuning.space.chunk_bytes =
       chunks_around(slots_for(options, spec, loops, options.chunk_bytes).slot_bytes,
                     slots_for(options, spec, loops, widest_chunk_bytes(options, spec)).slot_bytes);

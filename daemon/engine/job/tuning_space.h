@@ -1,5 +1,5 @@
-// What of a job may be tuned, by what the daemon was told and what the launcher was (decision 51):
-// what somebody has set is not searched for.
+// Decides which settings of a job may be tuned, from what the daemon and the launcher were told
+// (decision 51): settings that somebody has set are not searched for.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,13 @@
 
 namespace rueda::engine {
 
-// `loops`: of this daemon; a job has as many at most.
+// Returns the options of the search. `loops` is the number of this daemon's data loops; a job has
+// at most as many.
 core::TuningOptions tuning_options(const EngineOptions& options, const JobSpec& spec,
                                    int64_t fusion_threshold_bytes, size_t loops);
 
-// What the slots of the job's channels are made for; 0: as configured. All nodes compute the same.
+// Returns the chunk that the slots of the job's channels are made for, in bytes; 0: as configured.
+// All nodes compute the same.
 uint64_t widest_chunk_bytes(const EngineOptions& options, const JobSpec& spec);
 
 }  // namespace rueda::engine

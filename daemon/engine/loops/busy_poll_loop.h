@@ -13,7 +13,7 @@
 
 namespace rueda::engine {
 
-// Logs it.
+// Logs an exception.
 void report_exception(const char* what);
 
 // Gets what a handler of the loop has thrown. Must not throw.
@@ -25,22 +25,23 @@ class BusyPollLoop {
   explicit BusyPollLoop(boost::asio::io_context& io) : io_(io) {}
 
   boost::asio::io_context& io() { return io_; }
-  // Is looked at while the loop is awake. Before run(); outlives it.
+  // Makes the loop look at `watched` while it is awake. Must be called before run(); `watched` must
+  // outlive the loop's run.
   void watch(PollSource& watched) { watched_ = &watched; }
 
-  // Is called, on the loop, when a handler has thrown whose owner has not caught it: whose it was
-  // is not known. Before run().
+  // Sets what is called, on the loop, when a handler has thrown whose owner has not caught it, so
+  // that nobody knows whose it was. Must be called before run().
   void on_exception(ExceptionHandler handler) { on_exception_ = std::move(handler); }
 
-  // From a handler of the loop: something that takes microseconds is under way, or the next of its
-  // kind is to be expected.
+  // Keeps the loop awake. Is called from a handler of the loop: something that takes microseconds
+  // is under way, or the next of its kind is expected.
   void stay_awake() { stay_awake_ = true; }
 
-  // Until the loop is stopped or has no work left.
+  // Runs the loop until it is stopped or has no work left.
   void run() {
     bool is_over = false;
     while (!is_over) {
-      // What serves a job or a process has its own: this is for the rest.
+      // Handlers that serve a job or a process catch their own exceptions: this is for the rest.
       without_exception(
           [&] {
             is_over = io_.run_one() == 0;

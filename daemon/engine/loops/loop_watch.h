@@ -13,20 +13,21 @@
 
 namespace rueda::engine {
 
-// Thread-safe.
+// The class is thread-safe.
 class LoopWatch {
  public:
   struct Loop {
     std::string name;
-    std::function<void(std::function<void()>)> post;  // thread-safe
+    std::function<void(std::function<void()>)> post;  // It is thread-safe.
   };
 
   explicit LoopWatch(std::vector<Loop> loops);
 
-  // Asks those that owe no answer; returns for how long each of the others has owed one, in the
+  // Asks the loops that owe no answer, and returns for how long each loop has owed one, in the
   // order of the loops.
   std::vector<std::chrono::duration<double>> ask();
-  // Empty: every loop has answered what it was asked `bound` ago. Else who has not, in a sentence.
+  // Returns "" if every loop has answered what it was asked `bound` ago, or else a sentence that
+  // names those which have not.
   std::string find_stalled(std::chrono::duration<double> bound);
 
  private:
@@ -36,7 +37,7 @@ class LoopWatch {
   };
 
   const std::vector<Loop> loops_;
-  std::vector<std::shared_ptr<Asked>> asked_;  // by loop; its answer may outlive this
+  std::vector<std::shared_ptr<Asked>> asked_;  // By loop; an answer may outlive this object.
 };
 
 }  // namespace rueda::engine

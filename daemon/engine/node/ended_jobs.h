@@ -1,5 +1,6 @@
-// Why jobs ended that this daemon serves no more: a node that comes late to one hears it at once,
-// instead of waiting until its start timeout. Told what time it is; belongs to the control loop.
+// Remembers why jobs ended that this daemon serves no more, so that a node that comes late to one
+// hears it at once, instead of waiting until its start timeout. It is told what time it is, and
+// belongs to the control loop.
 #pragma once
 
 #include <algorithm>
@@ -15,20 +16,22 @@ namespace rueda::engine {
 
 class EndedJobs {
  public:
-  // Longer than a node can be late that its own launcher has not given up.
+  // An end is kept for longer than a node can be late whose launcher has not given up.
   static constexpr TicksMs kKeptMs = 600'000;
 
   struct Answer {
     Envelope envelope;
-    bool is_first = false;  // about this job
+    bool is_first = false;  // It is the first answer about this job.
   };
 
-  // The last limits::kMaxJobs of them. `self` is this node's index in the job.
+  // Notes that the job has ended, and why; the last limits::kMaxJobs jobs are kept. `self` is this
+  // node's index in the job.
   void add(TicksMs now, const JobId& job, const std::string& token, NodeIndex self, Status why);
-  // The job begins once more: by its token it is the same one.
+  // Forgets the job, which begins once more; its token says that it is the same run.
   void remove(const JobId& job, const std::string& token);
-  // What the sender is to be told. None: this is no Join of ranks that wait, or it is of no run of
-  // a job that is remembered; runs differ in their tokens, and a Join proves that it knows one.
+  // Returns what the sender has to be told. Returns none if the message is no Join of ranks that
+  // wait, or if it is of no run of a job that is remembered; runs differ in their tokens, and a
+  // Join proves that it knows one.
   std::optional<Answer> answer(TicksMs now, const Envelope& envelope);
   bool knows(const JobId& job) const {
     return std::any_of(jobs_.begin(), jobs_.end(),
@@ -48,7 +51,7 @@ class EndedJobs {
 
   void forget_old(TicksMs now);
 
-  std::deque<Ended> jobs_;  // oldest first
+  std::deque<Ended> jobs_;  // The oldest comes first.
 };
 
 }  // namespace rueda::engine

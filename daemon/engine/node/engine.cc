@@ -19,7 +19,7 @@ namespace {
 // The bytes that are kept of what a launcher says of a rank that ended badly: one sentence.
 constexpr size_t kMaxFailureBytes = 512;
 
-// A name is whoever's has it first, for as long as that job lasts.
+// A name belongs to whoever has it first, for as long as that job lasts.
 std::string owner_hint(const JobRunner& running, uid_t user) {
   if (running.spec().uid == user) return "";
   return ", and this one is user " + std::to_string(running.spec().uid) +
@@ -79,7 +79,7 @@ Result<JobHandle> Engine::register_job(JobSpec spec, JobListener listener) {
   try {
     charges_.emplace(&runner, std::move(paid).value());
     handle = add_launcher(runner);
-  } catch (const std::bad_alloc&) {  // nobody could close it
+  } catch (const std::bad_alloc&) {  // Nobody could close the job.
     charges_.erase(&runner);
     jobs_.erase(added.first);
     throw;
@@ -147,7 +147,7 @@ void Engine::close_job(JobHandle handle) {
   const bool has_another = std::any_of(launchers_.begin(), launchers_.end(),
                                        [&](const auto& entry) { return entry.second == runner; });
   if (has_another) return;
-  // It may have gone because a rank died, which is then the cause.
+  // The launcher may have gone because a rank died, which is then the cause.
   runner->look_at_sessions();
   close(*runner, Status(Code::kShutDown,
                         "the launcher of job " + runner->spec().job + " on node " +
@@ -156,14 +156,15 @@ void Engine::close_job(JobHandle handle) {
 }
 
 void Engine::close(JobRunner& runner, const Status& why) {
-  // From a fresh turn: the runner may call back from inside itself.
+  // The job is retired from a fresh turn, because the runner may call back from inside itself.
   runner.close(why, [this, closed = &runner] {
     boost::asio::post(context_.control_loop, [this, closed] { retire(closed); });
   });
 }
 
 void Engine::retire(JobRunner* runner) {
-  // By address: a launcher and the daemon may both have closed it, and then it is gone already.
+  // The job is found by its address, because a launcher and the daemon may both have closed it, and
+  // then it is gone already.
   const auto it = std::find_if(jobs_.begin(), jobs_.end(),
                                [&](const auto& entry) { return entry.second.get() == runner; });
   if (it == jobs_.end()) return;
@@ -345,7 +346,7 @@ void Engine::on_lost(session::Session& session, const Status& status) {
 void Engine::forget(session::Session& session) {
   owners_.erase(&session);
   context_.metrics.daemon().clients.Set(static_cast<double>(owners_.size()));
-  // A retired runner goes from a fresh turn: it may be on the stack.
+  // A retired runner is destroyed from a fresh turn, because it may be on the stack.
   boost::asio::post(context_.control_loop, [this] {
     std::erase_if(retired_, [](const auto& runner) { return !runner->has_sessions(); });
   });
@@ -371,7 +372,8 @@ void Engine::on_envelope(LinkId link, Envelope envelope) {
   const auto it = jobs_.find(envelope.job);
   if (it != jobs_.end()) {
     it->second->guarded([&] { it->second->on_envelope(link, std::move(envelope)); });
-  } else {  // not registered here yet, or any more; anything else is sent again
+    // The job is not registered here yet, or any more. A Fail is kept; anything else is sent again.
+  } else {
     early_fails_.add(steady_now_ms(), std::move(envelope));
   }
 }

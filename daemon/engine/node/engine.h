@@ -35,30 +35,33 @@ class Engine final : public session::SessionEvents, public ControlEvents {
   ~Engine() override;
 
   // Takes a job in. The error names what is wrong (a job of that name runs, the layout is bad,
-  // ...). Of a shared job, the first listener is told.
+  // ...). With a shared job, the first launcher's listener is the one that is told.
   Result<JobHandle> register_job(JobSpec spec, JobListener listener);
   // A rank ended badly; its launcher says so, in words that are shown to all ranks.
   void report_rank_failed(JobHandle handle, Rank rank, const std::string& text);
-  // The job's launcher has gone; of a shared job, one of them.
+  // The job's launcher has gone; with a shared job, one of its launchers.
   void close_job(JobHandle handle);
   // Its launcher no longer wants its timeline; there may be none.
   void end_timeline(JobHandle handle);
-  // A user wants a job's timeline to begin or to end. job "": the only one. Returns which.
+  // A user wants a job's timeline to begin or to end. If `job` is "", the only job is meant.
+  // Returns which job that is.
   Result<JobId> request_timeline(const JobId& job, const TimelineRequest& wanted, uid_t user);
   // Ends every job with the reason; `done` is called when all are closed.
   void close_all(const Status& why, std::function<void()> done);
 
   // --- Bandwidths between nodes, for the order of rings
-  // The two ends of a measurement; refused while jobs are registered here, whom it would disturb.
-  // `ready` is told where the source is to connect. Handlers are called on either loop.
+  // These begin the two ends of a measurement. They are refused while jobs are registered here,
+  // which a measurement would disturb. `ready` is told where the source has to connect. Handlers
+  // are called on either loop.
   void receive_measurement(const LinkMeasurement& measurement,
                            std::function<void(Result<std::string>)> ready);
   void send_measurement(const LinkMeasurement& measurement, const std::string& address,
                         LinkSource::Done done);
-  // In place of those that were kept; for jobs that are registered from now on. They are right as
-  // check() says.
+  // Keeps these bandwidths in place of those kept before, for jobs that are registered from now on.
+  // They must pass check().
   void keep_bandwidths(NodeBandwidths bandwidths);
-  // From and to, as the last measurement that is kept has it.
+  // Returns the pairs of nodes, from and to, that the last measurement which is kept could not
+  // connect.
   std::vector<std::pair<std::string, std::string>> unreachable_pairs() const {
     return bandwidths_.unreachable();
   }
@@ -80,7 +83,7 @@ class Engine final : public session::SessionEvents, public ControlEvents {
   void on_nonfinite_asked(session::Session& session) override;
   void on_device_memory(session::Session& session, session::DeviceMemory memory) override;
   void on_device_memory_removed(session::Session& session, uint32_t id) override;
-  void on_submissions_drained(session::Session&) override {}  // the turn's end does it
+  void on_submissions_drained(session::Session&) override {}  // The end of the turn handles them.
   void on_detached(session::Session& session) override;
   void on_lost(session::Session& session, const Status& status) override;
 
@@ -96,7 +99,7 @@ class Engine final : public session::SessionEvents, public ControlEvents {
   // The job that runs under this name, if it is shared and this is one more launcher of it.
   JobRunner* find_shared(const JobSpec& spec) const;
   JobHandle add_launcher(JobRunner& runner);
-  // nullptr: the handle is worthless.
+  // Returns nullptr if the handle is worthless.
   JobRunner* find(JobHandle handle) const;
   JobRunner& owner_of(session::Session& session) { return *owners_.at(&session); }
   void close(JobRunner& runner, const Status& why);
@@ -104,7 +107,7 @@ class Engine final : public session::SessionEvents, public ControlEvents {
   void forget(session::Session& session);
   Status may_measure() const;
   core::Bandwidths bandwidths_of(const JobSpec& spec) const;
-  // Whether the message was a Join to a job that is over here.
+  // Answers the message if it is a Join to a job that is over here, and returns whether it is.
   bool answer_late_join(LinkId link, const Envelope& envelope);
 
   const EngineContext context_;
@@ -113,11 +116,11 @@ class Engine final : public session::SessionEvents, public ControlEvents {
   // launchers.
   std::map<uint64_t, JobRunner*> launchers_;
   uint64_t last_handle_ = 0;
-  std::map<JobRunner*, session::Charge> charges_;  // of jobs_
+  std::map<JobRunner*, session::Charge> charges_;  // The charges of jobs_.
   EndedJobs ended_;
-  NodeBandwidths bandwidths_;  // of no node: nothing has been measured
+  NodeBandwidths bandwidths_;  // Without nodes, nothing has been measured.
   PendingJobFailures early_fails_;
-  // Closed, but processes are still attached: they get errors until they go.
+  // Jobs that are closed, but have processes attached: they get errors until they go.
   std::vector<std::unique_ptr<JobRunner>> retired_;
   std::unordered_map<session::Session*, JobRunner*> owners_;
   std::function<void()> on_all_closed_;

@@ -1,5 +1,6 @@
-// A node may fail before this daemon's launcher has registered the job, and be gone by then. What
-// it said is kept for a while. Told what time it is; belongs to the control loop.
+// Keeps for a while what a node said that failed before this daemon's launcher has registered the
+// job, because the node may be gone by then. It is told what time it is, and belongs to the control
+// loop.
 #pragma once
 
 #include <deque>
@@ -13,15 +14,17 @@ namespace rueda::engine {
 
 class PendingJobFailures {
  public:
-  // Launchers of one job come within moments of each other.
+  // This is long enough, because launchers of one job come within moments of each other.
   static constexpr TicksMs kKeptMs = 60'000;
-  // Nobody has proved anything yet: a stranger may fill this, and nothing else.
+  // The bounds are tight, because nobody has proved anything yet: a stranger may fill this, and
+  // nothing else.
   static constexpr size_t kMost = 64;
   static constexpr size_t kMaxTextBytes = 4096;
 
-  // Of a job that is not registered here; anything but a Fail is dropped.
+  // Keeps a Fail of a job that is not registered here; anything else is dropped.
   void add(TicksMs now, Envelope envelope);
-  // The first that belongs to this run of the job, by its proof. All of the job's name go.
+  // Takes the first Fail that belongs to this run of the job, by its proof, and drops all others of
+  // the job's name.
   std::optional<Envelope> take(TicksMs now, const JobId& job, const std::string& token);
   size_t count() const { return fails_.size(); }
 
@@ -33,7 +36,7 @@ class PendingJobFailures {
 
   void forget_old(TicksMs now);
 
-  std::deque<Early> fails_;  // oldest first
+  std::deque<Early> fails_;  // The oldest comes first.
 };
 
 }  // namespace rueda::engine

@@ -10,9 +10,9 @@
 namespace rueda::engine {
 namespace {
 
-// An operation ends on all nodes nearly at once; what they say of it arrives within this.
+// An operation ends on all nodes nearly at once; what they find arrives within this time.
 constexpr auto kCollect = std::chrono::milliseconds(100);
-// Of ever lower values, between two that are told.
+// The number of ever lower values that are sent up between two that are told.
 constexpr int kMaxSentUp = 16;
 
 }  // namespace

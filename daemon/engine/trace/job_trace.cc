@@ -13,8 +13,8 @@ using observe::TraceReady;
 
 namespace {
 
-constexpr size_t kMaxPlanned = 256;     // batches of plans
-constexpr uint64_t kSpansOfTensor = 3;  // and a mark for each rank
+constexpr size_t kMaxPlanned = 256;     // The number of batches of plans that are remembered.
+constexpr uint64_t kSpansOfTensor = 3;  // Besides, it has a mark for each rank.
 
 }  // namespace
 
@@ -50,7 +50,8 @@ const JobTrace::Tensors& JobTrace::tensors_of(const core::Launch& launch) {
   if (!launch.locked) return launched_ = find_tensors(launch.tensors);
   const auto found = planned_.find(launch.tensors.get());
   if (found != planned_.end()) return found->second;
-  if (planned_.size() >= kMaxPlanned) planned_.clear();  // those of plans that are given up
+  // This drops the batches of plans that are given up.
+  if (planned_.size() >= kMaxPlanned) planned_.clear();
   return planned_.emplace(launch.tensors.get(), find_tensors(launch.tensors)).first->second;
 }
 
@@ -68,7 +69,7 @@ void JobTrace::on_launch(const core::Launch& launch, const std::vector<LocalRank
   record.launched_ns = now_ns();
   record.tensors = tensors.recorded;
   launched_last_ = &operation;
-  // Rank by rank: what is known of a rank's submissions lies together.
+  // The loop goes rank by rank, because what is known of a rank's submissions lies together.
   for (size_t place = 0; place < locals.size(); ++place) {
     const auto local = static_cast<size_t>(locals[place].value);
     TraceReady run{options_.ranks[local].value, 0};
@@ -114,7 +115,7 @@ void JobTrace::on_cancelled(const core::Cancel& cancelled) {
 
 void JobTrace::on_ended(uint32_t process_set, Seq seq) {
   const auto found = operations_.extract({process_set, seq});
-  if (!found) return;  // it was launched before the timeline began
+  if (!found) return;  // The operation was launched before the timeline began.
   UnderWay& operation = found.mapped();
   observe::TraceOperation& record = operation.record;
   record.begun_ns = record.launched_ns;

@@ -1,5 +1,5 @@
-// What one node records of a job while its timeline is on: told what happens as the core is, and
-// what the core says. Belongs to the control loop; takes the time itself.
+// Records what happens to a job on one node while its timeline is on. It is told what the core is
+// told, and what the core says. It belongs to the control loop, and takes the time itself.
 #pragma once
 
 #include <array>
@@ -19,9 +19,9 @@
 namespace rueda::engine {
 
 struct JobTraceOptions {
-  std::vector<Rank> ranks;  // this node's, by local rank
+  std::vector<Rank> ranks;  // This node's ranks; the index is the local rank.
   bool wants_chunks = false;
-  int64_t clock_skew_ns = 0;  // a fault that tests plant: added to every time
+  int64_t clock_skew_ns = 0;  // A fault that tests plant: it is added to every time.
   // The most records that may wait to be sent.
   size_t max_records = size_t{1} << 16;
   size_t max_tracks = observe::kMaxTracks;
@@ -34,7 +34,7 @@ class JobTrace {
 
   explicit JobTrace(JobTraceOptions options);
 
-  // `locals`: the node's ranks in the process set.
+  // The operation is launched. `locals` are the node's ranks in the process set.
   void on_launch(const core::Launch& launch, const std::vector<LocalRank>& locals,
                  const SubmittedAt& submitted_at);
   // Returns the trace of a part of the operation that was launched last. It is called for each part
@@ -43,7 +43,7 @@ class JobTrace {
   // Forgets the launches that were cancelled, because they come again.
   void on_cancelled(const core::Cancel& cancelled);
   void on_ended(uint32_t process_set, Seq seq);
-  // Operations that were launched, and have not ended.
+  // Returns whether operations were launched that have not ended.
   bool has_under_way() const { return !operations_.empty(); }
   // Ends the steps that go on. Nothing is recorded afterwards.
   void finish();
@@ -53,28 +53,28 @@ class JobTrace {
  private:
   struct Tensors {
     core::LaunchTensors of;
-    std::vector<uint32_t> tracks;    // of each
-    observe::TraceTensors recorded;  // those that have one
+    std::vector<uint32_t> tracks;    // The track of each tensor.
+    observe::TraceTensors recorded;  // The tracks of tensors that have one.
     uint64_t untracked = 0;
   };
   struct UnderWay {
     observe::TraceOperation record;
     std::vector<LocalRank> ranks;
     int64_t bytes = 0;
-    uint64_t untracked = 0;  // tensors
+    uint64_t untracked = 0;  // The number of tensors without a track.
     std::vector<std::shared_ptr<OperationTrace>> parts;
   };
-  using Key = std::pair<uint32_t, Seq>;  // process set first
+  using Key = std::pair<uint32_t, Seq>;  // The process set comes first.
   enum class Lane { kLocalReduce, kRing, kCopyOut };
 
   int64_t now_ns() const { return steady_now_ns() + options_.clock_skew_ns; }
   uint32_t track_of(const core::TensorDescriptor& tensor);
   Tensors find_tensors(const core::LaunchTensors& launched);
-  // A plan's are found once.
+  // Returns the launch's tensors; those of a plan are found once.
   const Tensors& tensors_of(const core::Launch& launch);
-  // One on which nothing is recorded from then on: operations overlap.
+  // Returns a track on which nothing is recorded from `begin_ns` on, because operations overlap.
   uint32_t lane_track(Lane lane, int64_t begin_ns, int64_t end_ns);
-  // Nothing, and the event stays as it is, if there was no such stage.
+  // Adds a stage. If there was no such stage, it does nothing, and the event stays as it is.
   void add_stage(Lane lane, observe::TraceKind kind, const OperationTrace::Stage& stage,
                  int64_t value, observe::TraceEvent& event);
   void add_chunks(const OperationTrace& part, observe::TraceEvent& event);
@@ -84,11 +84,12 @@ class JobTrace {
   observe::TraceBuffer buffer_;
   std::vector<uint32_t> rank_tracks_;
   std::vector<observe::StepWatch> steps_;             // by local rank
-  std::unordered_map<const void*, Tensors> planned_;  // by the address of what is launched
-  Tensors launched_;                                  // last, by no plan
+  std::unordered_map<const void*, Tensors> planned_;  // By the address of what is launched.
+  Tensors launched_;  // The tensors that were last launched without a plan.
   std::map<Key, UnderWay> operations_;
   UnderWay* launched_last_ = nullptr;
-  std::array<std::vector<std::pair<uint32_t, int64_t>>, 3> lanes_;  // track and end of its last
+  // By lane: each track, and where its last event ends.
+  std::array<std::vector<std::pair<uint32_t, int64_t>>, 3> lanes_;
 };
 
 }  // namespace rueda::engine

@@ -13,18 +13,20 @@ struct StallSnapshot {
   struct MissingRank {
     std::string node_id;
     core::RankActivity activity;
-    std::vector<std::string> similar_names;  // in flight there, in the same process set
-    std::vector<uint32_t> other_sets;        // in which this very name is in flight there
+    // Names in flight on the rank, in the same process set.
+    std::vector<std::string> similar_names;
+    // Process sets in which this very name is in flight on the rank.
+    std::vector<uint32_t> other_sets;
   };
 
   JobId job;
   uint32_t process_set = 0;
   core::Stall stall;
-  std::vector<MissingRank> missing;  // in the order of stall.missing
-  std::string text;                  // one sentence
+  std::vector<MissingRank> missing;  // They are in the order of stall.missing.
+  std::string text;                  // It is one sentence.
 };
 
-// Of one process set; the layout is the set's.
+// Returns the stalls of one process set; the layout is the set's.
 std::vector<StallSnapshot> snapshot_stalls(const JobId& job, uint32_t process_set,
                                            const core::Layout& layout,
                                            const core::StallNotice& notice);

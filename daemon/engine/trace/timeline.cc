@@ -9,10 +9,10 @@ namespace rueda::engine {
 namespace {
 
 constexpr observe::TraceBatchSize kBatch{.records = 4096, .events = 1 << 16};
-constexpr int kMaxInFlight = 8;       // batches
-constexpr size_t kMaxFromBelow = 64;  // batches
+constexpr int kMaxInFlight = 8;       // In batches.
+constexpr size_t kMaxFromBelow = 64;  // In batches.
 constexpr auto kTick = std::chrono::milliseconds(100);
-constexpr int kQuickAsks = 8;  // before the first events go
+constexpr int kQuickAsks = 8;  // They come before the first events go.
 constexpr int64_t kAskEveryNs = 500'000'000;
 constexpr auto kEndPatience = std::chrono::milliseconds(1000);
 
@@ -93,7 +93,7 @@ void Timeline::begin(bool wants_chunks) {
 
 void Timeline::end_when_idle() {
   if (trace_ && trace_->has_under_way()) {
-    is_finishing_ = true;  // tick() looks
+    is_finishing_ = true;  // tick() looks at it.
     return;
   }
   end();
@@ -161,7 +161,7 @@ void Timeline::on(NodeIndex, const TimelineRequest& wanted) {
 void Timeline::on(NodeIndex from, const TimelineBegin& begun) {
   if (host_.timeline_parent() != from) return;
   if (is_finishing_) end();
-  if (trace_) {  // an epoch has begun: what was on its way may have been lost with the last one
+  if (trace_) {  // An epoch has begun, so what was on its way may have been lost with the last one.
     trace_->buffer().name_again();
     in_flight_ = 0;
   }
@@ -298,10 +298,10 @@ void Timeline::add_lost(observe::TraceBatch& batch) {
   lost->second.names.clear();
 }
 
-// This node's, or from below.
+// Passes a batch on that is this node's, or from a node below.
 void Timeline::pass_on(observe::TraceBatch batch) {
   if (is_root()) return write(std::move(batch));
-  if (!map_.is_known()) {  // nobody could say when they were
+  if (!map_.is_known()) {  // Nobody could say when the events were.
     drop(batch);
     batch.tracks.clear();
     batch.events.clear();

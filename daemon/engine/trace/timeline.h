@@ -1,9 +1,10 @@
-// A job's timeline on one node: records while it is on, and brings what all nodes record to the
-// launcher of node 0, who writes the file, with times on that node's clock. Belongs to the control
-// loop.
+// A job's timeline on one node. It records while it is on, and brings what all nodes record to the
+// launcher of node 0, who writes the file, with times on that node's clock. It belongs to the
+// control loop.
 //
-// Events go up the links of the job in batches, so many at a time: the next one when the node above
-// has taken one. What does not fit into the bounds is dropped, counted, and said in the file.
+// Events go up the links of the job in batches, so many at a time: the next one goes when the node
+// above has taken one. Events that do not fit into the bounds are dropped, counted, and mentioned
+// in the file.
 #pragma once
 
 #include <cstdint>
@@ -28,26 +29,26 @@
 
 namespace rueda::engine {
 
-// What the launcher of node 0 is told.
+// The news for the launcher of node 0: the timeline is opened, events have come, it is closed.
 struct TimelineOpened {
   std::string path;
-  bool is_from_elsewhere = false;  // another node of the job asks for it
+  bool is_from_elsewhere = false;  // Another node of the job asks for it.
 };
 struct TimelineClosed {
-  std::vector<std::string> missing_nodes;  // whose last events have not come
+  std::vector<std::string> missing_nodes;  // Nodes whose last events have not come.
 };
 using TimelineNews = std::variant<TimelineOpened, observe::TraceBatch, TimelineClosed>;
 
 // The job, as its timeline uses it.
 struct TimelineHost {
   virtual ~TimelineHost() = default;
-  // None: this node is the one where the file is written.
+  // Returns the node above, or none if this node is the one where the file is written.
   virtual std::optional<NodeIndex> timeline_parent() const = 0;
   virtual std::vector<NodeIndex> timeline_children() const = 0;
-  // Whether the node is the child or stands below it in the tree of links.
+  // Returns whether the node is the child or stands below it in the tree of links.
   virtual bool is_below_child(NodeIndex node, NodeIndex child) const = 0;
   virtual void send_timeline(NodeIndex to, TimelineMessage message) = 0;
-  // False: there is no room, or no launcher.
+  // Returns false if there is no room, or no launcher.
   virtual bool tell_launcher(TimelineNews news) = 0;
 };
 
@@ -55,7 +56,7 @@ struct TimelineOptions {
   JobId job;
   NodeIndex self;
   std::vector<std::string> node_ids;
-  std::vector<Rank> ranks;  // this node's
+  std::vector<Rank> ranks;  // This node's ranks.
   int64_t clock_skew_ns = 0;
 };
 
@@ -64,17 +65,17 @@ class Timeline {
   Timeline(boost::asio::io_context& loop, observe::JobMetrics& metrics, TimelineOptions options,
            TimelineHost& host);
 
-  // Null: it is off.
+  // Returns null if the timeline is off.
   JobTrace* trace() { return trace_.get(); }
-  // Likewise, for what is launched: a timeline that is about to end waits for what is under way,
-  // and has nothing new.
+  // Returns the trace that launches have to be told to, or null. A timeline that is about to end
+  // waits for operations under way, and takes no new ones.
   JobTrace* trace_of_launches() { return is_finishing_ ? nullptr : trace_.get(); }
 
-  // Anybody on this node wants it to begin, or to end. An error is this node's: what goes wrong on
-  // node 0, where it is not this one, is said there.
+  // Somebody on this node wants it to begin, or to end. An error is about this node: what goes
+  // wrong on node 0, if that is another node, is said there.
   Status request(const TimelineRequest& request) { return request_of(request, false); }
   void on_message(NodeIndex from, TimelineMessage message);
-  // The links of the epoch are there.
+  // The epoch has started, and its links are there.
   void on_epoch_started();
   void on_node_lost(NodeIndex node);
   // All ranks have left the epoch, or the job ends on this node: sends what there is.
@@ -95,8 +96,9 @@ class Timeline {
   int64_t now_ns() const { return steady_now_ns() + options_.clock_skew_ns; }
   void send(NodeIndex to, decltype(TimelineMessage::body) body);
   void begin(bool wants_chunks);
-  // Records no longer; what was recorded goes up. At once, or when the last operation that is under
-  // way has ended: another node, which ended its part earlier, may have said that it is enough.
+  // Stops recording, and sends up what was recorded. The first does so at once, the second when the
+  // last operation that is under way has ended: another node, which ended its part earlier, may
+  // have said that it is enough.
   void end();
   void end_when_idle();
   // Returns whether the batch is of a node whose events come over the link to `from`.
@@ -104,18 +106,19 @@ class Timeline {
   void arm();
   void tick();
   void ask_clock();
-  // Restated on the clock of the node above.
+  // Restates the batch's times on the clock of the node above.
   void restate(observe::TraceBatch& batch) const;
   observe::TraceBatch take_batch();
-  // As long as there is something and it may go, or until nothing is left.
+  // Sends batches up as long as there is something and it may go, or until nothing is left.
   void send_up(bool sends_all);
   void pass_on(observe::TraceBatch batch);
-  // Node 0.
+  // Hands the batch to the launcher, on node 0.
   void write(observe::TraceBatch batch);
   void drop(const observe::TraceBatch& batch);
   // Adds to the batch what was lost of the node's batches before it.
   void add_lost(observe::TraceBatch& batch);
-  // Node 0: the file is whole once all nodes have said their last.
+  // Closes the timeline, on node 0, if all nodes have sent their last events, so that the file is
+  // whole.
   void close_if_complete();
   void tell_closed();
 
@@ -133,18 +136,19 @@ class Timeline {
   int quick_asks_ = 0;
   int64_t next_ask_ns_ = 0;
 
-  int in_flight_ = 0;                           // batches that the node above has not taken
-  std::deque<observe::TraceBatch> from_below_;  // on their way up
-  // What was lost with batches that found no room, by node. It goes with the node's next batch.
+  int in_flight_ = 0;                           // Batches that the node above has not taken.
+  std::deque<observe::TraceBatch> from_below_;  // Batches on their way up.
+  // Counts what was lost with batches that found no room, by node. It goes with the node's next
+  // batch.
   struct Lost {
     uint64_t events = 0;
-    std::map<uint32_t, std::string> names;  // by track
+    std::map<uint32_t, std::string> names;  // By track.
   };
   std::map<int32_t, Lost> lost_here_;
 
-  // Node 0.
-  std::string path_;               // empty: nothing is written
-  std::set<NodeIndex> recording_;  // other nodes, that have not said their last
+  // These are node 0's.
+  std::string path_;               // Empty: nothing is written.
+  std::set<NodeIndex> recording_;  // Other nodes whose last events have not come.
   bool is_ending_ = false;
 
   boost::asio::steady_timer timer_;
