@@ -14,22 +14,23 @@ namespace rueda::engine {
 
 class Acknowledgements {
  public:
-  // `self` is a node of a ring of so many. The link outlives the object.
+  // `self` is a node of a ring of `nodes` nodes. The link must outlive the object.
   Acknowledgements(NodeIndex self, int nodes, RingLink& link)
       : self_(self), nodes_(nodes), link_(link) {}
 
-  // On node 0, begins one if there is something to say and none is under way.
+  // Begins an acknowledgement, on node 0, if there is something to say and none is under way.
   void begin(core::Track track, const RetainedFinals& held);
-  // Takes one that has come; it waits for pass(). Returns false if it cannot be; `held` is of its
-  // track, or null if nothing is held.
+  // Takes an acknowledgement that has come; it waits for pass(). Returns false if it is impossible.
+  // `held` is of its track, or null if nothing is held.
   [[nodiscard]] bool take(const transport::FrameHeader& header, const RetainedFinals* held);
-  // Passes on the one that waits here, if its operations are complete.
+  // Passes on the acknowledgement that waits here, if its operations are complete.
   void pass(core::Track track, RetainedFinals& held);
 
  private:
   struct Place {
-    std::optional<transport::FrameHeader> waiting;  // until its operations are complete here
-    bool is_under_way = false;                      // on node 0: it has not been round once
+    // It waits until its operations are complete here.
+    std::optional<transport::FrameHeader> waiting;
+    bool is_under_way = false;  // On node 0: it has not been round once.
   };
   Place& place(core::Track track) { return places_[core::index_of(track)]; }
 

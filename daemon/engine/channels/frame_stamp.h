@@ -10,7 +10,7 @@
 namespace rueda::engine {
 
 struct FrameStamp {
-  uint64_t job = 0;  // hash of the job id
+  uint64_t job = 0;  // A hash of the job id.
   uint32_t epoch = 0;
   uint32_t process_set = 0;
 

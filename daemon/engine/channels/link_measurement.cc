@@ -6,10 +6,10 @@
 namespace rueda::engine {
 namespace {
 
-// As much may be under way as a stream needs on 10 Gbit/s at 3 ms.
+// So much may be under way as a stream needs on 10 Gbit/s at 3 ms.
 constexpr uint32_t kSlots = 32;
 constexpr uint32_t kSlotBytes = 128 << 10;
-// A stream begins slowly, and a shaper lets a burst through.
+// The beginning is not measured, because a stream begins slowly, and a shaper lets a burst through.
 constexpr double kWarmUpS = 0.1;
 constexpr double kMeasuredS = 0.2;
 constexpr uint64_t kFewestCounted = 4;
@@ -91,7 +91,8 @@ void LinkSource::on_slot_free(uint32_t slot) {
   write(slot);
 }
 
-// On a link this slow a burst at the beginning does not matter.
+// Ends the measurement when its time is up. On a link this slow a burst at the beginning does not
+// matter.
 void LinkSource::give_up() {
   if (rate_ > 0) return finish(rate_);
   if (freed_ == 0) {

@@ -68,7 +68,7 @@ class LinkSource final : private transport::SendEvents {
   // The measurement begins with the first slot that came back once the stream had found its pace.
   double since_s_ = 0;
   uint64_t counted_ = 0;
-  uint32_t under_way_ = 0;  // slots
+  uint32_t under_way_ = 0;  // The number of slots under way.
   // Bytes per second, once they are known. Then the source only waits until what is under way has
   // come back, to disturb nobody.
   double rate_ = 0;

@@ -49,7 +49,7 @@ struct Mesh::Outlet final : transport::SendEvents {
 
   Mesh& mesh;
   const NodeIndex peer;
-  SendScheduler outbox;  // cookies: slots
+  SendScheduler outbox;  // Its cookies are slots.
   std::unique_ptr<transport::SendChannel> channel;
   bool is_closed = false;
   uint64_t counted_bytes = 0;

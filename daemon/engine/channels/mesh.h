@@ -1,5 +1,5 @@
 // The channels between nodes that exchange messages directly, apart from the ring
-// (core/schedules/pairwise_schedule.h), and their memory. Belongs to its data loop.
+// (core/schedules/pairwise_schedule.h), and their memory. They belong to a data loop.
 //
 // A piece of an operation has a work buffer here, and for each message that may come for it, a slot
 // in the channel of the node that it comes from. Pieces of the same work buffer follow each other,
@@ -23,15 +23,17 @@
 namespace rueda::engine {
 
 struct MeshGeometry {
-  int lanes = 4;   // operations under way (engine/memory/slots.h)
-  int window = 4;  // pieces of one operation under way
+  int lanes = 4;   // How many operations are under way (engine/memory/slots.h).
+  int window = 4;  // How many pieces of one operation are under way.
   uint32_t slot_bytes = 64 * 1024;
 
-  // `peers`: the most that any node hears. All nodes compute the same.
+  // Returns the geometry. `peers` is the most nodes that any node hears. All nodes compute the
+  // same.
   static MeshGeometry make(int lanes, int peers, uint64_t chunk_bytes, uint64_t budget_bytes);
 
   uint32_t works() const { return static_cast<uint32_t>(lanes * window); }
-  uint32_t slots() const { return works() * core::kMaxMessages; }  // of a channel
+  // The number of slots of a channel.
+  uint32_t slots() const { return works() * core::kMaxMessages; }
   uint32_t work(uint32_t lane, int64_t place) const {
     return lane * static_cast<uint32_t>(window) + static_cast<uint32_t>(place % window);
   }
@@ -49,19 +51,19 @@ class MeshEvents {
   virtual void on_mesh_open() = 0;
   virtual void on_mesh_frame(NodeIndex from, const transport::FrameHeader& header,
                              std::span<std::byte> payload) = 0;
-  // The message of a piece with this work buffer has left.
+  // The message of the piece with this work buffer has left.
   virtual void on_mesh_sent(NodeIndex to, uint32_t work, int message) = 0;
   virtual void on_mesh_slot_free() = 0;
-  // A channel cannot be had, or not any more.
+  // A channel cannot be opened, or has broken; or it has been closed.
   virtual void on_mesh_failed(NodeIndex peer, const Status& status) = 0;
   virtual void on_mesh_closed(NodeIndex peer, const Status& status) = 0;
 };
 
 struct MeshOptions {
-  transport::ChannelId id;  // what all channels have in common: job, epoch, process set
+  transport::ChannelId id;  // What all channels have in common: job, epoch, process set.
   transport::JobToken token{};
   NodeIndex self;
-  std::vector<std::string> data_addresses;  // by node
+  std::vector<std::string> data_addresses;  // The index is that of the node.
   core::PairwisePeers peers;
   MeshGeometry geometry;
   int64_t timeout_ms = 0;
@@ -69,12 +71,12 @@ struct MeshOptions {
 
 class Mesh {
  public:
-  // All that is given outlives it.
+  // The transport, the metrics and the events must outlive the object.
   Mesh(transport::Transport& transport, observe::Metrics& metrics, MeshOptions options,
        MeshEvents& events);
   ~Mesh();
 
-  // Opens the channels; on_mesh_open() says when all are. The error is this node's.
+  // Opens the channels; on_mesh_open() says when all are open. The error is this node's.
   [[nodiscard]] Status start();
   bool is_open() const { return opening_ == 0; }
   const MeshGeometry& geometry() const { return geometry_; }
@@ -84,15 +86,16 @@ class Mesh {
   // left.
   void send(NodeIndex to, uint32_t work, int message, const SendPriority& urgency,
             transport::FrameHeader header, std::span<const std::byte> payload);
-  // Nothing of the work buffer is on its way out.
+  // Returns whether nothing of the work buffer is on its way out.
   bool is_at_rest(uint32_t work) const { return unsent_[work] == 0; }
   void release(NodeIndex from, uint32_t slot);
-  // Likewise, where the slot is needed again only some operations later.
+  // Gives the slot back together with later ones, where it is needed again only some operations
+  // later.
   void release_with_others(NodeIndex from, uint32_t slot);
-  // The neighbours have taken everything, or are gone.
+  // Returns whether the neighbours have taken everything, or are gone.
   bool is_quiet() const;
   uint64_t bytes_received() const;
-  // Each peer's channel that is open.
+  // Calls `visit` for each peer's channel that is open.
   void for_each_outlet(
       const std::function<void(NodeIndex, const transport::SendChannel&)>& visit) const;
   // Calls `count` with the bytes that went to and came from each peer since the last call.
@@ -114,11 +117,11 @@ class Mesh {
   const MeshOptions options_;
   const MeshGeometry& geometry_ = options_.geometry;
   MeshEvents& events_;
-  std::unique_ptr<Staging> staging_;  // work buffers, then each inlet's slots
+  std::unique_ptr<Staging> staging_;  // The work buffers, then each inlet's slots.
   std::vector<std::unique_ptr<Outlet>> outlets_;
   std::vector<std::unique_ptr<Inlet>> inlets_;
-  std::vector<uint32_t> unsent_;  // messages, by work buffer
-  size_t opening_ = 0;            // channels
+  std::vector<uint32_t> unsent_;  // How many messages each work buffer has to send.
+  size_t opening_ = 0;            // How many channels are being opened.
 };
 
 }  // namespace rueda::engine

@@ -22,25 +22,25 @@ struct WaitingMessage {
 
 // A piece of the operation, with a work buffer of the mesh.
 struct PairwisePiece {
-  int64_t number = -1;  // none is under way
-  ElementRange range;   // of the operation
+  int64_t number = -1;  // -1: none is under way.
+  ElementRange range;   // The piece's elements of the operation.
   size_t sends_begun = 0;
   size_t receives_done = 0;
-  std::vector<bool> unsent;  // by send of the program
+  std::vector<bool> unsent;  // By send of the program.
   // The messages by the program's number of the receive. After a receive is done, the message of
   // the buffer's next piece may already be there.
   std::vector<WaitingMessage> messages;
 };
 
-// Keeps its memory from one operation to the next.
+// The exchange of one lane. It keeps its memory from one operation to the next.
 struct PairwiseState {
-  const core::PairwiseProgram* program = nullptr;  // null: no exchange is under way
+  const core::PairwiseProgram* program = nullptr;  // Null if no exchange is under way.
   int64_t piece_elements = 0;
   int64_t pieces = 0;
-  int64_t first_place = 0;  // in the window, of piece 0
-  int64_t next_piece = 0;   // to be begun
+  int64_t first_place = 0;  // The place of piece 0 in the window.
+  int64_t next_piece = 0;   // The next piece to begin.
   int64_t pieces_done = 0;
-  std::vector<PairwisePiece> window;  // by place modulo its size
+  std::vector<PairwisePiece> window;  // By place modulo its size.
 
   // Operations of one lane begin at one place after the other, so that those of one piece use all
   // work buffers and slots in turn: none is needed again at once.

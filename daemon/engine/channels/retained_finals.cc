@@ -38,7 +38,7 @@ bool RetainedFinals::launch(const Operation& operation, const core::RingCut& cut
   } else {
     items_.push_back(launched);
   }
-  // How many contribute is the job's to know.
+  // The job knows how many ranks contribute.
   retention_.launch(
       number(operation.seq),
       {counted, chunks, {operation.generation, operation.plan_hash}, operation.epoch, 0});
@@ -118,7 +118,7 @@ void RetainedFinals::carry_over(const core::TrackDecision& decision) {
     retention_.await();
   }
   retention_ = retention_.carried_over(decision);
-  stable_ = Seq{};  // what this node has freed, the others may hold still
+  stable_ = Seq{};  // The others may still hold what this node has freed.
 }
 
 }  // namespace rueda::engine

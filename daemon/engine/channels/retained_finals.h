@@ -1,9 +1,9 @@
 // Rules R1 and R2 in a node's memory, for the operations of one track: F, the final values, from
 // the launch until they are stable, that is, until every node holds all of them.
 //
-// What is held and when it may go is core/recovery/holdings.h's to say; here are the bytes. P needs
-// none: it is computed again from the inputs, which the data plane leaves as they are until all of
-// F is here (docs/decisions/0014-final-values.md). Belongs to its data loop.
+// core/recovery/retention_table.h decides what is held and when it may go; here are the bytes. P
+// needs none: it is computed again from the inputs, which the data plane leaves as they are until
+// all of F is here (docs/decisions/0014-final-values.md). The object belongs to its data loop.
 #pragma once
 
 #include <cstdint>
@@ -23,34 +23,36 @@ namespace rueda::engine {
 
 class RetainedFinals {
  public:
-  // At most `bound` bytes, or one operation if it is larger. kResourceExhausted without memory.
+  // Makes room for at most `bound` bytes, or one operation if it is larger. The error is
+  // kResourceExhausted if there is no memory.
   static Result<std::unique_ptr<RetainedFinals>> make(core::Track track, size_t bound,
                                                       observe::Metrics& metrics);
   ~RetainedFinals();
 
-  // R2: whether an operation of so many bytes may be launched now. All nodes that hold the same say
-  // the same.
+  // Returns whether an operation of so many bytes may be launched now (R2). All nodes that hold the
+  // same return the same.
   bool has_room(Seq seq, int64_t bytes) const {
     return (holds(seq) && item(seq).values) || memory_->fits(static_cast<size_t>(bytes));
   }
   // The operation is launched. Operations come in order, except those that were carried over to be
-  // repeated, whose memory is there. False: no memory for an operation larger than the bound.
+  // repeated, whose memory is there. Returns false if there is no memory for an operation larger
+  // than the bound.
   [[nodiscard]] bool launch(const Operation& operation, const core::RingCut& cut);
-  // Copies the final values of a chunk. What is held already stays.
+  // Copies the final values of a chunk, unless they are held already.
   void keep(Seq seq, uint32_t chunk, const std::byte* values);
-  // The operation is done and its values are in the clients' outputs, though F never came: so it is
-  // in a job on one node.
+  // The operation is done and its values are in the clients' outputs, though F never came, as in a
+  // job on one node.
   void skip(Seq seq);
   // The operation was to be repeated, and fails: no values will come.
   void abandon(Seq seq);
   // The owner was told, and every local rank's output has the values.
   void note_delivered(Seq seq);
-  // All nodes hold F of the operations up to here.
+  // All nodes hold F of the operations up to this one.
   void note_stable(Seq seq);
-  // L7: operations from `first` on are cancelled.
+  // The operations from `first` on are cancelled (L7).
   void cancel(Seq first);
 
-  // All operations up to here are held here, or were.
+  // All operations up to this one are held here, or were.
   Seq complete() const { return seq_of(retention_.complete()); }
   Seq stable() const { return seq_of(stable_); }
   bool holds(Seq seq) const { return retention_.holds(number(seq)); }
@@ -64,24 +66,24 @@ class RetainedFinals {
 
   // --- What a recovery needs. Numbers in reports and decisions are without the track's bit.
   core::Report report() const { return retention_.report(); }
-  // The final values of a chunk that is held (checked).
+  // Returns the final values of a chunk, which must be held (checked).
   std::span<const std::byte> chunk(Seq seq, uint32_t chunk) const;
-  // All of F.
+  // Returns all of F.
   const std::byte* values(Seq seq) const { return item(seq).values; }
-  // What is left of this in the epoch that the decision begins, renumbered. What the decision names
-  // beyond what was launched here is awaited.
+  // Keeps what goes on in the epoch that the decision begins, renumbered. Operations that the
+  // decision names beyond what was launched here are awaited.
   void carry_over(const core::TrackDecision& decision);
 
  private:
   struct Item {
-    std::byte* values;  // null: awaited, and not launched yet
+    std::byte* values;  // Null if it is awaited, and not launched yet.
     core::RingCut cut;
     size_t element_bytes;
   };
 
   RetainedFinals(core::Track track, std::unique_ptr<FifoMemory> memory, observe::Metrics& metrics);
 
-  // core/recovery/holdings.h counts without the track's bit.
+  // core/recovery/retention_table.h counts without the track's bit.
   static Seq number(Seq seq) { return Seq{core::number_of(seq)}; }
   Seq seq_of(Seq number) const { return Seq{core::before_first_of(track_).value + number.value}; }
   core::HeldOperation& operation(Seq seq) { return retention_.at(number(seq)); }
@@ -96,9 +98,9 @@ class RetainedFinals {
   const std::unique_ptr<FifoMemory> memory_;
   observe::Metrics& metrics_;
   core::RetentionTable retention_;
-  std::deque<Item> items_;  // as in retention_
-  Seq stable_;              // a number
-  int64_t counted_ = 0;     // bytes in the metric
+  std::deque<Item> items_;  // They are those of retention_.
+  Seq stable_;              // It is a number without the track's bit.
+  int64_t counted_ = 0;     // The bytes that are in the metric.
 };
 
 }  // namespace rueda::engine

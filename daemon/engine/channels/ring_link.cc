@@ -11,7 +11,7 @@ RingLink::RingLink(transport::Transport& transport, observe::Metrics& metrics,
       options_(std::move(options)),
       outbox_({.slots = geometry().slots(),
                .cookies = first_acknowledgement() + core::kTracks,
-               .lanes = geometry().all_lanes() + 1}) {}  // the last lane is for acknowledgements
+               .lanes = geometry().all_lanes() + 1}) {}  // The last lane is for acknowledgements.
 
 Status RingLink::allocate() {
   Result<std::unique_ptr<Staging>> staging =

@@ -33,8 +33,8 @@ struct RingLinkOptions {
   NodeIndex previous;
   std::string next_address;  // the data address of the next node
   SlotGeometry geometry;
-  TicksMs timeout_ms = 0;       // for the connection of either channel
-  bool shares_staging = false;  // another process adds in the staging memory
+  TicksMs timeout_ms = 0;       // For the connection of either channel.
+  bool shares_staging = false;  // Another process adds in the staging memory.
 };
 
 class RingLink {
@@ -138,11 +138,12 @@ class RingLink {
   transport::Transport& transport_;
   observe::Metrics& metrics_;
   const RingLinkOptions options_;
-  std::unique_ptr<Staging> staging_;  // slots, then origin buffers: one mapping, one region
+  // The slots, then the origin buffers: one mapping, one region.
+  std::unique_ptr<Staging> staging_;
   SendScheduler outbox_;
   std::unique_ptr<transport::SendChannel> send_;
   std::unique_ptr<transport::ReceiveChannel> receive_;
-  bool is_send_closed_ = false;  // by the next node
+  bool is_send_closed_ = false;  // The next node closed it.
   uint64_t counted_sent_ = 0;
   uint64_t counted_received_ = 0;
   Lifetime lifetime_;

@@ -13,10 +13,10 @@ namespace rueda::engine {
 
 class RingProbe {
  public:
-  // nodes >= 2; the large messages have so many bytes, more than 0.
+  // There must be 2 or more nodes. The large messages have `large_bytes` bytes, more than 0.
   RingProbe(int nodes, uint32_t large_bytes) : nodes_(nodes), large_bytes_(large_bytes) {}
 
-  // What the next message carries; none: all is measured.
+  // Returns the bytes that the next message carries, or none if all is measured.
   std::optional<uint32_t> next_bytes() const;
   uint32_t sent() const { return static_cast<uint32_t>(small_s_.size() + large_s_.size()); }
   // The message came back after so long.
@@ -31,7 +31,8 @@ class RingProbe {
   std::vector<double> large_s_;
 };
 
-// Seconds that this machine needs to add a byte of float32 to another; takes some 0.1 ms.
+// Returns the seconds that this machine needs to add a byte of float32 to another. The call takes
+// some 0.1 ms.
 double measure_additions();
 
 }  // namespace rueda::engine

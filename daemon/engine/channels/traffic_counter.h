@@ -34,7 +34,8 @@ class TrafficCounter {
   observe::Metrics& metrics_;
   const char* const transport_;
   const std::vector<std::string>& node_ids_;
-  std::map<NodeIndex, std::shared_ptr<observe::PeerMetrics>> series_;  // of peers so far
+  // Those of the peers that have been counted so far.
+  std::map<NodeIndex, std::shared_ptr<observe::PeerMetrics>> series_;
 };
 
 }  // namespace rueda::engine

@@ -10,7 +10,8 @@
 namespace rueda::engine {
 namespace {
 
-// A copy of less costs no more than what is done here, and leaves the values in the cache.
+// Fewer bytes are copied, because a copy of them costs no more than what is done here, and leaves
+// the values in the cache.
 constexpr size_t kLeastBytes = 32 << 10;
 constexpr size_t kSmallestPage = 4096;
 

@@ -1,10 +1,9 @@
-// Memory of a rank's that the network reads and writes without a copy between. Where one rank alone
-// of this node gives the values of an all-reduce, and they go to the next node as they are, frames
-// are sent from where they lie. Where one rank alone gets final values, they are received into its
-// output.
+// A rank's memory that the network reads and writes without a copy in between. If one rank alone of
+// this node gives the values of an all-reduce, and they go to the next node as they are, frames are
+// sent from where they lie. If one rank alone gets final values, they are received into its output.
 //
-// What is in the hands of a channel is lent: it stays mapped, whatever becomes of its operation.
-// Belongs to its data loop.
+// Memory in the hands of a channel is lent: it stays mapped, whatever becomes of its operation. The
+// object belongs to its data loop.
 #pragma once
 
 #include <cstdint>
@@ -21,30 +20,30 @@ namespace rueda::engine {
 
 class ZeroCopyBuffers {
  public:
-  // `places`: what can be lent for at once, each known by a number below that. The transport
-  // outlives it.
+  // `places` is the number of places for which memory can be lent at once; each is known by a
+  // number below that. The transport must outlive the object.
   ZeroCopyBuffers(transport::Transport& transport, uint32_t places);
   ~ZeroCopyBuffers();
   ZeroCopyBuffers(const ZeroCopyBuffers&) = delete;
   ZeroCopyBuffers& operator=(const ZeroCopyBuffers&) = delete;
 
-  // The range's values where they are, to be sent; none: they are to be copied. Nothing may be lent
-  // for the place yet. The pages are there, or the arena is lost from now on
+  // Lends the range's values where they are, to be sent. Returns none if they have to be copied.
+  // Nothing may be lent for the place yet. The pages are there, or the arena is lost from now on
   // (session/memory/arena.h).
   std::optional<transport::SendBuffer> to_send(const Operation& operation, core::ElementRange range,
                                                uint32_t place);
-  // Likewise where its final values belong, to be received into; null: they are to be copied. What
-  // a peer sends twice for one place is lent for once.
+  // Lends the memory where the range's final values belong, to be received into. Returns null if
+  // they have to be copied. If a peer sends twice for one place, memory is lent once.
   std::byte* to_receive(const Operation& operation, core::ElementRange range, uint32_t place);
-  // The channel is done with it. False if nothing was lent for the place.
+  // The channel is done with the place's memory. Returns false if nothing was lent for the place.
   bool give_back(uint32_t place);
-  // Has the kernel provide the pages of all that is lent, or mark their arenas as lost: a socket
-  // cannot, and breaks.
+  // Makes the kernel provide the pages of all that is lent, or marks their arenas as lost: a socket
+  // cannot do so, and breaks.
   void touch() const;
 
  private:
   struct Lent {
-    std::shared_ptr<session::Arena> arena;  // null: nothing is
+    std::shared_ptr<session::Arena> arena;  // Null if nothing is lent.
     const std::byte* values = nullptr;
     size_t bytes = 0;
   };
@@ -53,12 +52,12 @@ class ZeroCopyBuffers {
     transport::RegionKey region;
   };
 
-  // False: it is in no arena of the operation's, or too little.
+  // Lends the memory. Returns false if it is in no arena of the operation, or is too little.
   bool lend(const Operation& operation, const std::byte* values, size_t bytes, uint32_t place);
   std::optional<transport::RegionKey> region_of(const std::shared_ptr<session::Arena>& arena);
 
   transport::Transport& transport_;
-  std::vector<Lent> lent_;  // by place
+  std::vector<Lent> lent_;  // The index is the place.
   std::map<const session::Arena*, Registered> registered_;
 };
 

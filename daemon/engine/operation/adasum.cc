@@ -13,8 +13,8 @@
 namespace rueda::engine {
 namespace {
 
-constexpr int64_t kStretchBytes = 128 << 10;  // fits the cache
-// A turn is bounded, so that other jobs, and an abort, get theirs.
+constexpr int64_t kStretchBytes = 128 << 10;  // It fits the cache.
+// A turn is bounded, so that other jobs, and an abort, get their turns.
 constexpr size_t kTurnStretches = 64;
 
 size_t ranks_of(const Operation& operation) {
@@ -104,7 +104,7 @@ void Adasum::weigh_ranks() {
   if (nodes_ == 1) {
     state_ = State::kSum;
   } else if (ranks == 1 && operation_.dtype_between_nodes() == operation_.dtype) {
-    squares_ = rank_products_;  // the rank's vector is the node's
+    squares_ = rank_products_;  // The rank's vector is the node's.
     state_ = State::kMeet;
   } else {
     state_ = State::kSquares;

@@ -21,23 +21,24 @@ namespace rueda::engine {
 
 class Adasum {
  public:
-  // Of more than one node with what a chunk may have. The operation outlives it, and gets its
-  // weights.
+  // On more than one node, `chunk_bytes` is the most that a chunk may have. The operation must
+  // outlive this object, and gets its weights from it.
   Adasum(Operation& operation, int nodes, NodeIndex self, int64_t chunk_bytes);
 
-  // Null on one node.
+  // Returns null on one node.
   const core::AdasumSchedule* schedule() const { return schedule_ ? &*schedule_ : nullptr; }
 
-  // A turn of the passes over the ranks' memory; false: there is more to do. `kernels`: by thread.
+  // Does a turn of the passes over the ranks' memory. Returns false if there is more to do.
+  // `kernels` has an object for each thread.
   bool weigh(PassThreads& threads, std::span<OperationKernels> kernels);
 
   bool is_weighing() const { return state_ < State::kMeet; }
 
-  // Whether the piece's round may begin on this node. `first_incomplete`: all pieces before it are
-  // done here.
+  // Returns whether the piece's round may begin on this node. All pieces before `first_incomplete`
+  // are done here.
   bool may_begin(int64_t piece, int64_t first_incomplete);
 
-  // Another node's elements of that chunk.
+  // Takes another node's elements of that chunk, and computes their products with this node's.
   void meet(OperationKernels& kernels, int64_t chunk, const std::byte* values);
   // These two deal with a chunk of the products: dst = partial + this node's own products, where
   // partial may be null, or equal to dst; and the totals that have come back.
@@ -48,7 +49,7 @@ class Adasum {
   // Some elements of one tensor, few enough for a cache.
   struct Stretch {
     size_t tensor;
-    core::ElementRange range;  // of the operation
+    core::ElementRange range;  // The range is of the operation.
   };
   enum class State : uint8_t { kRanks, kSquares, kMeet, kShare, kSum };
 
@@ -72,11 +73,11 @@ class Adasum {
 
   std::vector<Stretch> stretches_;
   size_t next_stretch_ = 0;
-  std::vector<double> turn_;              // by stretch of a turn: its products
-  std::vector<double> rank_products_;     // by tensor
-  std::vector<double> squares_;           // by tensor: of the node's vector
-  std::vector<std::vector<double>> met_;  // by chunk, and tensor in it
-  std::vector<double> products_;          // by tensor: this node's, then all
+  std::vector<double> turn_;              // By stretch of a turn: its products.
+  std::vector<double> rank_products_;     // By tensor.
+  std::vector<double> squares_;           // By tensor: the square of the node's vector.
+  std::vector<std::vector<double>> met_;  // By chunk, and tensor in it.
+  std::vector<double> products_;          // By tensor: at first this node's, in the end all.
 };
 
 }  // namespace rueda::engine

@@ -99,7 +99,8 @@ class Adder {
         splits.received_at(from, to));
   }
 
-  // Elements of these local ranks' inputs and outputs, from there on.
+  // Adds elements of these local ranks' inputs and outputs, which begin at `input_at` and
+  // `output_at`.
   template <class Gives, class Gets>
   void add(int64_t elements, Gives gives, int64_t input_at, Gets gets, int64_t output_at) {
     if (elements == 0) return;
@@ -130,13 +131,13 @@ class Adder {
   const core::TensorDescriptor& tensor_;
   const core::Layout& layout_;
   const std::vector<Rank>& locals_;
-  const std::vector<RankBuffers>& buffers_;  // by local rank
-  const std::vector<Reach>& reaches_;        // likewise
+  const std::vector<RankBuffers>& buffers_;  // The index is the local rank.
+  const std::vector<Reach>& reaches_;        // The index is the local rank.
   const std::vector<Rank> ranks_;
   Operation& operation_;
   const int64_t element_bytes_;
-  std::vector<core::ElementRange> parts_;  // by place
-  std::optional<Splits> splits_;           // of an alltoall
+  std::vector<core::ElementRange> parts_;  // The index is the rank's place.
+  std::optional<Splits> splits_;           // Set for an alltoall.
   std::vector<RankBuffers> stretch_;
   std::string flaw_;
 };

@@ -1,4 +1,4 @@
-// Where each rank has a part of the values to itself (base/parts.h): what of them lies where.
+// Finds what lies where, if each rank has a part of the values to itself (base/parts.h).
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace rueda::engine {
 
-// Bytes that one rank has given place for; 0: it gives nothing, or gets nothing.
+// The bytes that one rank has given place for; 0 if it gives nothing, or gets nothing.
 struct Reach {
   size_t input = 0;
   size_t output = 0;
@@ -19,8 +19,8 @@ struct Reach {
 
 // Adds the tensor's parts to the operation, whose kind and root node are set, in the order in which
 // they travel, and its rounds. `layout` is the process set's, `self` this node in it; `buffers` are
-// those of its ranks, all of them, and `reaches` how far each goes. What is wrong if some part
-// would go further; empty: nothing.
+// those of its ranks, all of them, and `reaches` how far each goes. Returns what is wrong if some
+// part would go further, or "" if none does.
 std::string add_parts(const core::TensorDescriptor& tensor, const core::Layout& layout,
                       NodeIndex self, const std::vector<RankBuffers>& buffers,
                       const std::vector<Reach>& reaches, Operation& operation);

@@ -14,7 +14,7 @@
 namespace rueda::engine {
 namespace {
 
-// A thousand tensors of one arena need it held once.
+// Makes the operation hold the arena. A thousand tensors of one arena need it held once.
 void hold(session::Arena* arena, Operation& operation) {
   if (!arena) return;
   for (const auto& held : operation.arenas) {
@@ -50,7 +50,7 @@ std::string find_flaw_of(int64_t elements, const core::TensorDescriptor& first, 
   return {};
 }
 
-// Likewise, where each rank has a part.
+// Returns the same where each rank has a part.
 std::string find_flaw_of_parts(const core::TensorDescriptor& tensor, const core::Layout& layout,
                                NodeIndex self, const std::vector<Reach>& reaches) {
   if (reaches.size() != layout.node(self).ranks.size()) return "lacks the part of a rank";
@@ -71,8 +71,9 @@ Status add_tensors(const core::Launch& launch, const core::Layout& layout, NodeI
     ranks.clear();
     reaches.clear();
     for (size_t i = 0; i < ranks_of_node; ++i, ++ticket) {
-      if (!*ticket) {                                                 // it has joined
-        if (operation.op == ReduceOp::kAdasum) ranks.emplace_back();  // its place in the tree stays
+      if (!*ticket) {  // The rank has joined.
+        // Its place in the tree stays.
+        if (operation.op == ReduceOp::kAdasum) ranks.emplace_back();
         continue;
       }
       const LocalRank rank{static_cast<int32_t>(i)};
@@ -102,8 +103,8 @@ Status add_tensors(const core::Launch& launch, const core::Layout& layout, NodeI
   return Status::ok();
 }
 
-// The whole batch is carried out as its first tensor is. Of a plan's batches this was asked when
-// the plan came.
+// Returns what keeps the batch from being one operation, or "" if nothing does: the whole batch is
+// carried out as its first tensor is. A plan's batches were checked when the plan came.
 std::string find_flaw_of_all(const core::Launch& launch, const core::Layout& layout) {
   const core::TensorDescriptor& first = *launch.tensors->front().descriptor;
   for (const core::LaunchTensor& tensor : *launch.tensors) {
@@ -117,7 +118,7 @@ std::string find_flaw_of_all(const core::Launch& launch, const core::Layout& lay
          ", which has no place there";
 }
 
-// The members of a node stand next to each other in the layout.
+// Returns Operation::tree. The members of a node stand next to each other in the layout.
 std::vector<std::vector<size_t>> tree_of(const core::Layout& layout) {
   std::vector<std::vector<size_t>> tree;
   const std::string* node_id = nullptr;

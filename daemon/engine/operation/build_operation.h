@@ -11,9 +11,9 @@ namespace rueda::engine {
 
 // The buffers of one local rank's submission. The arenas are mapped by whoever asks.
 struct SubmittedBuffers {
-  std::byte* input = nullptr;             // null: it gives nothing
-  std::byte* output = nullptr;            // null: it gets nothing
-  session::Arena* input_arena = nullptr;  // null: no bytes
+  std::byte* input = nullptr;             // Null if the rank gives nothing.
+  std::byte* output = nullptr;            // Null if the rank gets nothing.
+  session::Arena* input_arena = nullptr;  // Null if there are no bytes.
   session::Arena* output_arena = nullptr;
   SendPriority urgency;
   // The bytes that lie there, as many as the submission's own descriptor asked for. No operation
@@ -25,10 +25,11 @@ struct SubmittedBuffers {
 // them. The submission must be known.
 using FindSubmission = std::function<const SubmittedBuffers&(LocalRank, Ticket)>;
 
-// Tensors that follow each other in the memory of every local rank become one. `layout` is the
-// process set's, `self` this node in it. The error says that the operation would go past the end of
-// what a rank has submitted, or has no place for something: no batch that ranks agreed on does, and
-// the core looks at those that were decreed; this is the last look before memory is touched.
+// Builds the operation. Tensors that follow each other in the memory of every local rank become
+// one. `layout` is the process set's, `self` this node in it. The error says that the operation
+// would go past the end of what a rank has submitted, or has no place for something: no batch that
+// ranks agreed on does so, and the core looks at those that were decreed; this is the last look
+// before memory is touched.
 Result<std::unique_ptr<Operation>> build_operation(const core::Launch& launch,
                                                    const core::Layout& layout, NodeIndex self,
                                                    const FindSubmission& find);

@@ -35,7 +35,7 @@ void InputCheck::look(const std::byte* values, size_t bytes) {
     values +=
         size * reduce::find_nonfinite(dtype_, values, static_cast<size_t>(end - values) / size);
     if (values >= end) return;
-    values = note(values);  // what else is wrong with a contribution does not matter
+    values = note(values);  // Whatever else is wrong with a contribution does not matter.
   }
 }
 
@@ -45,7 +45,7 @@ const std::byte* InputCheck::note(const std::byte* element) {
       contributions_.begin(), contributions_.end(), element,
       [](const std::byte* at, const Contribution& other) { return at < other.begin; });
   const std::byte* end = element + element_bytes(dtype_);
-  // One memory may have been given under several names.
+  // The same memory may have been given under several names.
   for (auto it = behind; it != contributions_.begin();) {
     --it;
     if (it->begin != std::prev(behind)->begin) break;

@@ -17,7 +17,7 @@ namespace rueda::engine {
 
 class InputCheck {
  public:
-  // What one rank gives of one tensor.
+  // The values that one rank gives of one tensor.
   struct Contribution {
     const std::byte* begin = nullptr;
     size_t bytes = 0;
@@ -36,8 +36,8 @@ class InputCheck {
   // Looks at a stretch of elements in the memory of some contributions. Thread-safe.
   void look(const std::byte* values, size_t bytes);
 
-  // Once the operation has ended: contributions that are not finite, and the one that comes before
-  // all others.
+  // These may be called once the operation has ended. They return the number of contributions that
+  // are not finite, and the one that comes before all others.
   size_t found() const;
   std::optional<Nonfinite> first() const;
 
@@ -52,9 +52,10 @@ class InputCheck {
   NonfiniteKind kind_of(const std::byte* element) const;
 
   const DType dtype_;
-  std::vector<Contribution> contributions_;  // by address
+  std::vector<Contribution> contributions_;  // They are ordered by address.
   mutable Mutex mutex_;
-  std::vector<std::optional<Found>> found_ RUEDA_GUARDED_BY(mutex_);  // of each, its lowest element
+  // By contribution: its lowest element that is not finite.
+  std::vector<std::optional<Found>> found_ RUEDA_GUARDED_BY(mutex_);
 };
 
 }  // namespace rueda::engine

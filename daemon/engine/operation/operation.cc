@@ -12,7 +12,8 @@ namespace rueda::engine {
 
 namespace {
 
-// Nothing is reduced, and a node is asked for what is its to give.
+// Returns the rank that gives the tensor, where nothing is reduced. A node is asked only for what
+// it has to give.
 const RankBuffers& giver_of(const OperationTensor& tensor) {
   const auto giver = std::find_if(tensor.ranks.begin(), tensor.ranks.end(),
                                   [](const RankBuffers& rank) { return rank.input; });
@@ -38,7 +39,8 @@ bool follows(const OperationTensor& last, size_t bytes, const std::vector<RankBu
 // More than this does not stay in a cache until somebody reads it (docs/decisions/0032).
 constexpr size_t kCachedBytes = 32 << 20;
 
-// Of each rank: what has been looked at is in the first-level cache when it is reduced.
+// So many bytes of each rank are looked at in one go: they are still in the first-level cache when
+// they are reduced.
 constexpr size_t kCheckedBytes = 8 << 10;
 
 size_t memory_bytes(const Operation& operation) {
@@ -46,7 +48,7 @@ size_t memory_bytes(const Operation& operation) {
   return 2 * ranks * static_cast<size_t>(operation.bytes());
 }
 
-// A high bit of the mantissa of every float, far above any rounding.
+// Flips a high bit of the mantissa, far above any rounding.
 void corrupt(DType dtype, void* value) {
   static_cast<uint8_t*>(value)[std::max<size_t>(element_bytes(dtype), 2) - 2] ^= 0x08;
 }
@@ -107,7 +109,8 @@ bool Operation::is_in_place() const {
 }
 
 const std::byte* Operation::sendable_input(core::ElementRange range) const {
-  // Of other kinds a node may be done before what it gives has left: the rank has it back then.
+  // With other kinds a node may be done before the values that it gives have left: the rank has its
+  // memory back then.
   if (kind != CollectiveKind::kAllreduce) return nullptr;
   if (prescale != 1.0 || dtype == DType::kBool) return nullptr;
   return only(range, &RankBuffers::input);
@@ -154,7 +157,7 @@ void OperationKernels::look_at(const Operation& operation, const Piece& piece) {
   }
 }
 
-// An output may be an input: what is checked has not been written yet.
+// An output may be an input, so a piece is checked before it is written.
 template <class Visit>
 void OperationKernels::for_each_reduced_piece(const Operation& operation, core::ElementRange range,
                                               Visit visit) {

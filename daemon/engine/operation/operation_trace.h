@@ -15,7 +15,7 @@ namespace rueda::engine {
 struct OperationTrace {
   // A stage lasts from its first piece of work to its last.
   struct Stage {
-    int64_t first_ns = 0;  // 0: there was none
+    int64_t first_ns = 0;  // It is 0 if there was none.
     int64_t last_ns = 0;
     int64_t busy_ns = 0;
 
@@ -49,7 +49,7 @@ struct OperationTrace {
   }
 
   const bool has_chunks;
-  int64_t begun_ns = 0;  // 0: it has not been begun with
+  int64_t begun_ns = 0;  // It is 0 if the operation has not been begun.
   Stage local_reduce;
   Stage ring;
   Stage copy_out;
@@ -57,7 +57,8 @@ struct OperationTrace {
   uint64_t chunks_dropped = 0;
 };
 
-// Notes a piece of work from here to the end of the block. Null: there is no timeline.
+// Notes a piece of work that lasts from here to the end of the block. With null there is no
+// timeline, and it does nothing.
 class StageTimer {
  public:
   StageTimer(OperationTrace* trace, OperationTrace::Stage OperationTrace::*stage)
