@@ -44,7 +44,8 @@ Status DeviceJob::start(const std::array<uint8_t, 16>& device) {
   options.command = options_.command;
   options.uuid = device;
   options.timeout_ms = options_.timeout_ms;
-  options.memory_limit_bytes = 2 * options_.max_staging_bytes;  // what grows is there twice
+  // Staging that grows is there twice for a while.
+  options.memory_limit_bytes = 2 * options_.max_staging_bytes;
   GpuWorkerEvents events;
   events.on_memory_added = [this](uint32_t memory, const Status& status) {
     on_memory_added(memory, status);
@@ -69,7 +70,7 @@ void DeviceJob::add(LocalRank rank, session::DeviceMemory memory) {
                                             .is_staging = memory.kind == RUEDA_ABI_DEVICE_STAGING};
   awaited_[number] = {rank, memory.id, is_counters};
   if (!memory.pieces.empty()) return join(rank, number, memory);
-  // The client's own is closed last, and not here (session/users/doors.h).
+  // The client's own descriptor is closed last, and not here (session/users/doors.h).
   UniqueFd sent;
   std::shared_ptr<void> held;
   if (memory.fd.is_open()) {
@@ -114,7 +115,7 @@ void DeviceJob::on_memory_added(uint32_t number, const Status& status) {
   const auto owner = ranks_.find(awaited.rank.value);
   const bool is_wanted = owner != ranks_.end() && owner->second.memories.contains(awaited.id) &&
                          owner->second.memories.at(awaited.id).number == number;
-  if (!is_wanted) {  // its process has gone meanwhile
+  if (!is_wanted) {  // The rank's process has gone meanwhile.
     if (status.is_ok()) forget(number);
     return;
   }
@@ -140,7 +141,7 @@ void DeviceJob::forget(uint32_t number) {
 void DeviceJob::remove(LocalRank rank, uint32_t id) {
   auto& memories = ranks_[rank.value].memories;
   const auto found = memories.find(id);
-  if (found == memories.end()) return;  // void, with the worker
+  if (found == memories.end()) return;  // It is void, because the worker is lost.
   forget(found->second.number);
   memories.erase(found);
   count_staged_clients();
@@ -228,7 +229,7 @@ void DeviceJob::stage(uint64_t bytes, Through through, Staged there) {
 }
 
 void DeviceJob::unstage(const StagedRow& row) {
-  if (!staging_) return;  // went with the worker
+  if (!staging_) return;  // It went with the worker.
   staging_->give_back(row.offset);
   serve_staging();
 }
@@ -249,7 +250,7 @@ void DeviceJob::serve_staging() {
     } else {
       if (staging_ && !staging_->is_unused()) return;
       const Status grown = grow_staging(next);
-      if (grown.is_ok()) return;  // on_staging_added
+      if (grown.is_ok()) return;  // on_staging_added() goes on.
       row = grown;
     }
     const Staged there = std::move(wanted_.front().there);
@@ -268,7 +269,7 @@ Status DeviceJob::grow_staging(const Wanted& next) {
                 " bytes of host memory, and as many of the device, for that: raise "
                 "--gpu-staging-bytes, or hand over smaller tensors"};
   }
-  // Two of a kind, so that one is filled while the other is sent.
+  // There is room for two batches of a kind, so that one is filled while the other is sent.
   uint64_t wanted = kLeastBytes;
   while (wanted < 2 * next.bytes) wanted *= 2;
   wanted = std::min(wanted, options_.max_staging_bytes);
@@ -361,10 +362,10 @@ void DeviceJob::on_lost(const Status& why) {
   lost_ = {why.code(), why.message() +
                            "; what this job has in device memory cannot be reduced any more: start "
                            "the job again, or hand over host memory"};
-  ranks_.clear();  // the worker stays until its process has ended: stop() waits for that
+  ranks_.clear();  // The worker stays until its process has ended, which stop() waits for.
   count_staged_clients();
   metrics_.daemon().gpu_memories.Decrement(static_cast<double>(std::exchange(open_, 0)));
-  // The job may end in one of these.
+  // The job may end in one of these calls.
   const Lifetime::Watch life = lifetime_.watch();
   for (const auto& [number, awaited] : std::exchange(awaited_, {})) {
     const bool is_own =
@@ -379,7 +380,7 @@ void DeviceJob::on_lost(const Status& why) {
     if (life.lasts()) made(lost_);
   }
   if (!life.lasts()) return;
-  // The memory itself stays: the data plane may be at it.
+  // The memory itself stays, because the data plane may be using it.
   staging_unanswered_ = 0;
   serve_staging();
 }

@@ -1,8 +1,8 @@
-// What of a job is on GPUs: memory that its ranks share, and the worker that reduces it
-// (engine/device/gpu_worker.h), which starts when the first rank shares some. Belongs to the
+// The part of a job that is on GPUs: memory that its ranks share, and the worker that reduces it
+// (engine/device/gpu_worker.h), which starts when the first rank shares some. It belongs to the
 // control loop.
 //
-// What goes between nodes lies in host memory meanwhile, which is there from the first such
+// Tensors that go between nodes lie in host memory meanwhile, which is there from the first such
 // operation on, and grows to the largest of them.
 //
 // A worker that is lost is not replaced: all that it had is void, and what is asked for afterwards
@@ -33,16 +33,17 @@
 namespace rueda::engine {
 
 struct DeviceJobOptions {
-  std::string who;                   // of the worker, in sentences
-  std::vector<std::string> command;  // how it is started (GpuWorkerOptions)
+  std::string who;                   // The worker's name in sentences.
+  std::vector<std::string> command;  // The way to start it (GpuWorkerOptions).
   TicksMs timeout_ms = 10'000;
-  // Host memory for what is on its way between nodes, and as much of the device, at most.
+  // The most host memory for tensors on their way between nodes, and the most memory of the device
+  // for them.
   uint64_t max_staging_bytes = uint64_t{1} << 30;
 };
 
 class DeviceJob {
  public:
-  // The answer to add(); may come from within it.
+  // The answer to add(), which may come from within it.
   using OnAdded = std::function<void(LocalRank, uint32_t id, const Status&)>;
 
   DeviceJob(boost::asio::io_context& loop, observe::Metrics& metrics, DeviceJobOptions options,
@@ -53,28 +54,30 @@ class DeviceJob {
 
   void add(LocalRank rank, session::DeviceMemory memory);
   void remove(LocalRank rank, uint32_t id);
-  // All of a rank whose process has gone; what is under way still has it.
+  // Forgets all memory of a rank whose process has gone; operations under way still have it.
   void drop(LocalRank rank);
 
-  // The worker's number of what has been added. Must be there.
+  // Returns the worker's number of memory that has been added, which must be there.
   uint32_t number_of(LocalRank rank, uint32_t id) const;
   uint32_t counters_of(LocalRank rank) const;
   bool is_staging(LocalRank rank, uint32_t id) const;
 
-  // One at least, which are numbered here; those of a stream are carried out one after another.
-  // `ended` is called once, never from within: when all have ended, or one has failed.
+  // Gives the worker operations, at least one. They are numbered here; those of a stream are
+  // carried out one after another. `ended` is called once, never from within: when all have ended,
+  // or one has failed.
   using Ended = std::function<void(const Status&)>;
   void run(std::vector<gpu::WorkerOperation> operations, Ended ended);
 
-  // A place for a batch of so many bytes on its way between nodes, to be given back. `there` may be
-  // called from within, or once others have given theirs back; in the order of the calls.
+  // Finds a place for a batch of so many bytes on its way between nodes, which has to be given
+  // back. `there` may be called from within, or once others have given theirs back; in the order of
+  // the calls.
   using Staged = std::function<void(Result<StagedRow>)>;
   enum class Through : uint8_t { kScratch, kScratchAndHost };
   void stage(uint64_t bytes, Through through, Staged there);
   void unstage(const StagedRow& row);
 
-  // Host memory that kernels are to reach, for operations to name from now on; its number. They
-  // fail if it cannot be had, which is logged.
+  // Makes kernels reach this host memory, for operations to name from now on. Returns its number.
+  // Operations that name it fail if it cannot be had, which is logged.
   uint32_t map(const StagingFile& file);
   void unmap(uint32_t number);
 
@@ -85,24 +88,26 @@ class DeviceJob {
   void connect(const gpu::ConnectBody& communicator);
   void disconnect(uint32_t communicator);
 
-  // Nothing more is told. `ended` is called, from the loop, once no worker touches any memory.
+  // From here on nothing more is told. `ended` is called, from the loop, once no worker touches any
+  // memory.
   void stop(std::function<void()> ended);
 
  private:
   struct Memory {
     uint32_t number = 0;
     bool is_answered = false;
-    bool is_staging = false;  // the client's, in place of what the worker cannot open
+    // It is the client's own staging memory, in place of memory that the worker cannot open.
+    bool is_staging = false;
   };
   struct Rank {
-    std::unordered_map<uint32_t, Memory> memories;  // by the session's id
-    uint32_t counters = 0;                          // the worker's number
-    bool is_refused = false;                        // some memory, which has been logged
+    std::unordered_map<uint32_t, Memory> memories;  // By the id that the session gave it.
+    uint32_t counters = 0;                          // The worker's number of them.
+    bool is_refused = false;  // Some of its memory was refused, which has been logged.
   };
   // An operation that run() was given.
   struct UnderWay {
     size_t left = 0;
-    Ended ended;  // null: has been called
+    Ended ended;  // Null if it has been called.
   };
   struct Wanted {
     uint64_t bytes = 0;
@@ -118,12 +123,12 @@ class DeviceJob {
   void on_lost(const Status& why);
   void forget(uint32_t number);
   void log_refused(LocalRank rank, const Status& status);
-  // How many ranks have memory in place of what the worker cannot open.
+  // Counts the ranks that have memory in place of what the worker cannot open.
   void count_staged_clients();
   void serve_staging();
-  // What is there is not in use.
+  // Makes the staging larger. The staging that is there must not be in use.
   Status grow_staging(const Wanted& wanted);
-  uint32_t add_staging(gpu::AddMemoryBody memory, UniqueFd fd);  // its number
+  uint32_t add_staging(gpu::AddMemoryBody memory, UniqueFd fd);  // Returns its number.
   void drop_staging();
 
   boost::asio::io_context& loop_;
@@ -131,28 +136,28 @@ class DeviceJob {
   const DeviceJobOptions options_;
   const OnAdded on_added_;
   std::unique_ptr<GpuWorker> worker_;
-  Status lost_;  // why there is no worker any more
+  Status lost_;  // The reason why there is no worker any more.
   std::map<int32_t, Rank> ranks_;
   struct Awaited {
     LocalRank rank;
     uint32_t id = 0;
     bool is_counters = false;
   };
-  std::map<uint32_t, Awaited> awaited_;  // by number
+  std::map<uint32_t, Awaited> awaited_;  // By number.
   std::map<uint64_t, std::shared_ptr<UnderWay>> operations_;
-  std::map<uint32_t, OnId> ids_;            // that are being made
-  std::unique_ptr<DeviceStaging> staging_;  // null: none has been asked for
-  uint32_t staging_host_ = 0;               // the worker's numbers
+  std::map<uint32_t, OnId> ids_;            // Ids that are being made.
+  std::unique_ptr<DeviceStaging> staging_;  // Null if none has been asked for.
+  uint32_t staging_host_ = 0;               // The worker's numbers of it.
   uint32_t staging_scratch_ = 0;
-  bool staging_has_host_ = false;  // the worker has pinned it
+  bool staging_has_host_ = false;  // The worker has pinned it.
   int staging_unanswered_ = 0;
   Status staging_failed_;
   std::deque<Wanted> wanted_;
-  std::set<uint32_t> mapped_;  // numbers
+  std::set<uint32_t> mapped_;  // The numbers of mapped memory.
   uint32_t last_number_ = 0;
   uint64_t last_operation_ = 0;
-  size_t open_ = 0;             // memories that the worker has, as the metric counts them
-  int64_t staged_clients_ = 0;  // likewise
+  size_t open_ = 0;  // The number of memories that the worker has, as the metric counts them.
+  int64_t staged_clients_ = 0;  // The number of such clients, as the metric counts them.
   Lifetime lifetime_;
 };
 

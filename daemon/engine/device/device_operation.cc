@@ -7,9 +7,10 @@
 namespace rueda::engine {
 namespace {
 
-// What comes back from other nodes does not wait for what is to go there.
+// Values that come back from other nodes have a stream of their own, so that they do not wait for
+// values that have to go there.
 constexpr uint32_t kStreamBack = 1;
-// Nor does what is added. Those of NcclSets are between.
+// Additions do not wait either. The streams of NcclSets are in between.
 constexpr uint32_t kStreamAdding = 2 + gpu::kMaxCommunicators;
 
 using Ranks = std::vector<std::optional<DevicePlaces>>;
@@ -22,7 +23,7 @@ gpu::WorkerOperation with_batch_of(const core::TensorDescriptor& tensor, int64_t
                                    double headroom) {
   gpu::WorkerOperation operation;
   if (tensor.kind == CollectiveKind::kBroadcast) {
-    // Bytes, so that they stay what they are.
+    // The elements are copied as bytes, so that they stay what they are.
     operation.batch.dtype = DType::kUInt8;
     return operation;
   }
@@ -82,7 +83,7 @@ void add_writes(const Ranks& ranks, gpu::WorkerOperation& operation) {
 struct TensorPart {
   int64_t elements = 0;
   int64_t bytes = 0;
-  int64_t offset = 0;  // in bytes
+  int64_t offset = 0;  // It is in bytes.
 };
 
 void add_inputs(const TensorPart& part, const Ranks& ranks, gpu::PlacedSegment& segment) {
@@ -91,7 +92,8 @@ void add_inputs(const TensorPart& part, const Ranks& ranks, gpu::PlacedSegment& 
   }
 }
 
-// Bytes from one place to the output of every rank, but for where they are already.
+// Returns a segment that copies bytes from one place to the output of every rank, but for those
+// that have them already.
 gpu::PlacedSegment spread(const TensorPart& part, gpu::Place from, const Ranks& ranks) {
   gpu::PlacedSegment segment{.count = static_cast<uint64_t>(part.bytes), .partial = from};
   for (const auto& rank : ranks) {
@@ -196,7 +198,7 @@ class RoundsBuilder {
     gpu::WorkerOperation* in;
   };
 
-  // Those for one more tensor.
+  // Returns the round's operations for one more tensor.
   Open operations_of(size_t round, const core::TensorDescriptor& descriptor) {
     StagedRound& own = staged_[round];
     if (tensors_[round]++ % most_ == 0) {
@@ -220,7 +222,7 @@ class RoundsBuilder {
     }
     open.in->copies_before.back().bytes += bytes;
     open.in->segments.push_back(spread(part, scratch, ranks));
-    if (is_broadcast && !how_.root) return;  // what is sent is another node's
+    if (is_broadcast && !how_.root) return;  // Another node sends the values.
     gpu::PlacedSegment segment{
         .count = static_cast<uint64_t>(is_broadcast ? part.bytes : part.elements)};
     if (is_broadcast) {
@@ -232,8 +234,8 @@ class RoundsBuilder {
     open.out->segments.push_back(std::move(segment));
   }
 
-  // Of the elements from `begin` to `end` of a tensor, whose first one is `first`: those that leave
-  // this node.
+  // Adds, of the elements from `begin` to `end` of a tensor whose first one is `first`, those that
+  // leave this node.
   void add_sent(const core::TensorDescriptor& descriptor, int64_t first, size_t round,
                 int64_t begin, int64_t end, const Open& open) {
     if (descriptor.kind == CollectiveKind::kBroadcast && !how_.root) return;
@@ -256,9 +258,9 @@ class RoundsBuilder {
   const std::span<const ElementRange> rounds_;
   const std::span<const ElementRange> sent_;
   const size_t most_;
-  uint64_t offset_;              // of the next tensor
-  size_t round_ = 0;             // where it begins
-  std::vector<size_t> tensors_;  // by round
+  uint64_t offset_;              // The place of the next tensor.
+  size_t round_ = 0;             // The round in which it begins.
+  std::vector<size_t> tensors_;  // By round: how many tensors it has.
   std::vector<StagedRound> staged_;
 };
 
@@ -298,7 +300,8 @@ gpu::WorkerOperation build_addition(const core::Launch& launch, const DeviceLaun
 
 namespace {
 
-// Of bool, numbers that are 0 or 1 stay so: what adds up is what is the greatest.
+// Returns the operator that NCCL applies. bool values are numbers that are 0 or 1, and must stay
+// so: where they would be added up, the greatest is taken.
 ReduceOp op_across(const core::TensorDescriptor& tensor) {
   if (tensor.dtype == DType::kBool) {
     const bool is_or = tensor.op == ReduceOp::kSum || tensor.op == ReduceOp::kMax;

@@ -1,5 +1,5 @@
 // Host memory through which tensors of a GPU's memory go between nodes: a memfd that a GPU worker
-// maps and pins, too, and what of it is in use. Belongs to one loop.
+// maps and pins, too, and which pieces of it are in use. It belongs to one loop.
 #pragma once
 
 #include <cstddef>
@@ -18,20 +18,21 @@ class DeviceStaging {
   // Every piece begins at a multiple of this.
   static constexpr uint64_t kAlignment = 256;
 
-  // kResourceExhausted without memory.
+  // Makes the memory. The error is kResourceExhausted if there is none.
   static Result<std::unique_ptr<DeviceStaging>> make(uint64_t bytes);
   ~DeviceStaging();
   DeviceStaging(const DeviceStaging&) = delete;
   DeviceStaging& operator=(const DeviceStaging&) = delete;
 
   uint64_t bytes() const { return bytes_; }
-  // Sealed against shrinking. Not open: there are no descriptors left.
+  // Returns a descriptor of the memory, which is sealed against shrinking. It is not open if there
+  // are no descriptors left.
   UniqueFd duplicate() const;
   std::byte* at(uint64_t offset) const { return base_ + offset; }
 
-  // The first place where so many bytes are free; none: there is none now.
+  // Takes the first place where so many bytes are free. Returns none if there is no such place now.
   std::optional<uint64_t> take(uint64_t bytes);
-  // What take() has returned (checked).
+  // Gives back a place that take() has returned (checked).
   void give_back(uint64_t offset);
   bool is_unused() const { return pieces_.empty(); }
 
@@ -42,7 +43,7 @@ class DeviceStaging {
   const UniqueFd fd_;
   std::byte* const base_;
   const uint64_t bytes_;
-  std::map<uint64_t, uint64_t> pieces_;  // in use: where each begins and ends
+  std::map<uint64_t, uint64_t> pieces_;  // The pieces in use: where each begins and ends.
 };
 
 }  // namespace rueda::engine

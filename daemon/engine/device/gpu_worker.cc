@@ -33,10 +33,11 @@ using gpu::WorkerMessage;
 
 // The descriptor at which the worker finds its socket.
 constexpr int kWorkerFd = 3;
-// Beside what the socket takes. An operation is a few packets, and the window has few operations.
+// The packets that may wait beside what the socket takes. An operation is a few packets, and the
+// window has few operations.
 constexpr size_t kMaxQueuedPackets = 4096;
 constexpr size_t kMaxOperations = 1024;
-// One that was told to go, or has closed its socket, has this long to do so by itself.
+// A worker that was told to go, or has closed its socket, has this long to end by itself.
 constexpr std::chrono::milliseconds kGoodbye{2000};
 // A worker says something twice a second (gpu/worker/worker.cc).
 constexpr TicksMs kLeastSilenceMs = 2000;
@@ -92,7 +93,7 @@ class GpuWorker::Impl : public std::enable_shared_from_this<Impl> {
         deadline_(loop),
         gpus_{options_.uuid} {}
   ~Impl() {
-    // They share the socket's descriptor, which is socket_'s.
+    // These share the socket's descriptor, which belongs to socket_.
     readable_.release();
     writable_.release();
   }
@@ -104,7 +105,8 @@ class GpuWorker::Impl : public std::enable_shared_from_this<Impl> {
   void stop(std::function<void()> ended);
 
  private:
-  // The owner may end this object in return, and with it what is called.
+  // Calls a copy of the event, because the owner may end this object in return, and with it the
+  // event itself.
   template <class Event, class... Arguments>
   static void tell(Event event, const Arguments&... arguments) {
     event(arguments...);
@@ -112,10 +114,10 @@ class GpuWorker::Impl : public std::enable_shared_from_this<Impl> {
   bool is_told() const { return state_ == State::kStarting || state_ == State::kReady; }
   void wait_readable();
   void wait_writable();
-  // False: the worker has closed its end.
+  // Returns false if the worker has closed its end.
   bool read();
   bool take(Packet& packet);
-  // False: nothing is to be answered.
+  // Counts an answer. Returns false if none is awaited.
   bool count_answer();
   void on_device(const gpu::ReadyBody& body);
   void flush();
@@ -123,7 +125,7 @@ class GpuWorker::Impl : public std::enable_shared_from_this<Impl> {
   void on_exit();
   void watch_silence();
   void kill_after(std::chrono::milliseconds wait);
-  // It is of no more use: told once, from a turn of its own.
+  // The worker is of no more use, which is told once, from a turn of its own.
   void lose(const Status& why);
   Status broken() const {
     return {Code::kInternal, options_.who + " has said what cannot be, and was killed"};
@@ -138,18 +140,18 @@ class GpuWorker::Impl : public std::enable_shared_from_this<Impl> {
   std::optional<PacketSocket> socket_;
   stream_descriptor readable_;
   stream_descriptor writable_;
-  stream_descriptor process_;  // a pidfd
+  stream_descriptor process_;  // It is a pidfd.
   asio::steady_timer deadline_;
   pid_t pid_ = -1;
   bool has_exited_ = false;
-  bool takes_turns_ = false;  // with other processes, on one of its GPUs
+  bool takes_turns_ = false;  // It takes turns with other processes, on one of its GPUs.
   size_t ready_gpus_ = 0;
   std::deque<Packet> outgoing_;
   bool is_blocked_ = false;
   std::set<uint64_t> operations_;
-  size_t unanswered_ = 0;                   // memory, and communicators' ids
-  std::set<std::array<uint8_t, 16>> gpus_;  // of the memory that it was told of
-  size_t answers_until_open_ = 0;           // of the last that was new
+  size_t unanswered_ = 0;  // Memory and communicators' ids that it has not answered yet.
+  std::set<std::array<uint8_t, 16>> gpus_;  // The GPUs of the memory that it was told of.
+  size_t answers_until_open_ = 0;  // Counts down to the answer for the memory of the last new GPU.
   TicksMs heard_at_ = 0;
   std::function<void()> on_ended_process_;
 };
@@ -161,7 +163,8 @@ Status GpuWorker::Impl::start() {
   const Result<pid_t> pid = spawn(options_.command, its.get());
   if (!pid.is_ok()) return pid.status();
   pid_ = pid.value();
-  const auto process = static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0));  // glibc: not for C++
+  // glibc's function cannot be used from C++.
+  const auto process = static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0));
   if (process < 0) {
     const Status status(Code::kResourceExhausted,
                         options_.who + " cannot be watched: " + std::strerror(errno));
@@ -195,7 +198,7 @@ void GpuWorker::Impl::wait_readable() {
     if (self->read()) {
       if (self->is_told()) self->wait_readable();
     } else {
-      // How it has ended is known when it has.
+      // How the process has ended is known when it has.
       self->kill_after(kGoodbye);
     }
   });
@@ -288,7 +291,8 @@ void GpuWorker::Impl::send(Packet packet) {
   if (!is_told()) return;
   if (packet.type() == WorkerMessage::kAddMemory || packet.type() == WorkerMessage::kJoinMemory ||
       packet.type() == WorkerMessage::kMakeId) {
-    if (operations_.empty() && unanswered_ == 0) heard_at_ = steady_now_ms();  // as in run()
+    // It had nothing to say, as in run().
+    if (operations_.empty() && unanswered_ == 0) heard_at_ = steady_now_ms();
     ++unanswered_;
   }
   outgoing_.push_back(std::move(packet));
@@ -315,8 +319,8 @@ Status GpuWorker::Impl::run(const gpu::WorkerOperation& operation) {
     return {Code::kResourceExhausted, options_.who + " has more to do than it may have (" +
                                           std::to_string(operations_.size()) + " operations)"};
   }
-  if (!is_told()) return Status::ok();                   // on_lost says it
-  if (operations_.empty()) heard_at_ = steady_now_ms();  // it had nothing to say
+  if (!is_told()) return Status::ok();                   // on_lost tells it.
+  if (operations_.empty()) heard_at_ = steady_now_ms();  // It had nothing to say.
   operations_.insert(operation.number);
   for (Packet& packet : packets.value()) send(std::move(packet));
   return Status::ok();
@@ -327,7 +331,7 @@ void GpuWorker::Impl::flush() {
     switch (socket_->send(outgoing_.front())) {
       case PacketSocket::Io::kDone: outgoing_.pop_front(); break;
       case PacketSocket::Io::kWouldBlock: wait_writable(); break;
-      // The other direction, and the process, say what has become of it.
+      // The other direction, and the process, show what has become of it.
       case PacketSocket::Io::kClosed: outgoing_.clear(); break;
     }
   }
@@ -370,17 +374,18 @@ void GpuWorker::Impl::on_exit() {
   if (on_ended_process_) std::exchange(on_ended_process_, nullptr)();
 }
 
-// Looks now and then, and kills what has not said anything for too long.
+// Looks now and then, and kills a worker that has not said anything for too long.
 void GpuWorker::Impl::watch_silence() {
   const TicksMs period_ms = std::clamp<TicksMs>(options_.timeout_ms / 8, 10, kLeastSilenceMs);
   const TicksMs due_ms = steady_now_ms() + period_ms;
   deadline_.expires_after(std::chrono::milliseconds(period_ms));
   deadline_.async_wait([self = shared_from_this(), due_ms](error_code error) {
     if (error || !self->is_told()) return;
-    // This daemon itself was stopped, and the worker with it, or what it says is still to be read.
+    // If the timer is late, this daemon itself was stopped, and the worker with it, or what it says
+    // is still to be read.
     if (steady_now_ms() - due_ms > kLeastSilenceMs / 2) self->heard_at_ = steady_now_ms();
     const bool is_starting = self->state_ == State::kStarting;
-    const bool is_opening = is_starting || self->answers_until_open_ > 0;  // a GPU
+    const bool is_opening = is_starting || self->answers_until_open_ > 0;  // It opens a GPU.
     const GpuWorkerOptions& options = self->options_;
     const TicksMs most =
         is_opening ? options.start_timeout_ms : std::max(options.timeout_ms, kLeastSilenceMs);
@@ -425,7 +430,7 @@ void GpuWorker::Impl::stop(std::function<void()> ended) {
   }
   on_ended_process_ = std::move(ended);
   if (!socket_) return;
-  // It goes when it sees its socket closed.
+  // The worker ends when it sees its socket closed.
   ::shutdown(socket_->fd(), SHUT_RDWR);
   if (was_told) kill_after(kGoodbye);
 }

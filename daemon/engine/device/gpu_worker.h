@@ -1,7 +1,7 @@
 // A GPU worker as the daemon sees it: a process that it has started, commands for it, and its end.
-// Belongs to the control loop.
+// It belongs to the control loop.
 //
-// The daemon makes no CUDA context: what a lost device costs is the worker, and the job that it is
+// The daemon makes no CUDA context, so a lost device costs only the worker, and the job that it is
 // for. A worker that says nothing while it has something to do, or does not get ready, is killed.
 #pragma once
 
@@ -27,15 +27,15 @@ namespace rueda::engine {
 
 struct GpuWorkerOptions {
   std::string who;  // "the GPU worker of job j on node n", in sentences
-  // The program and its arguments; what is added is the number of the descriptor that it is to talk
-  // over.
+  // The program and its arguments. The number of the descriptor over which it has to talk is added.
   std::vector<std::string> command;
-  std::array<uint8_t, 16> uuid{};  // of the first GPU
-  // To be ready, and to open memory of another GPU: a driver takes seconds to make a context.
+  std::array<uint8_t, 16> uuid{};  // The first GPU's.
+  // The time to be ready, and to open memory of another GPU: a driver takes seconds to make a
+  // context.
   TicksMs start_timeout_ms = 30'000;
-  // Without a word while it has something to do, and for a batch on the device.
+  // The time without a word while it has something to do, and the time for a batch on the device.
   TicksMs timeout_ms = 10'000;
-  uint64_t memory_limit_bytes = 0;  // of a device, which it may allocate
+  uint64_t memory_limit_bytes = 0;  // The memory of a device that it may allocate.
 };
 
 // The worker's answers and its end. They are told from the loop, never from within a call.
@@ -44,23 +44,23 @@ struct GpuWorkerEvents {
   std::function<void(uint32_t memory, const Status&)> on_memory_added;
   std::function<void(uint64_t operation, const Status&)> on_ended;
   std::function<void(uint32_t communicator, const Result<gpu::CommunicatorId>&)> on_id_made;
-  // It is of no more use, and nothing more is told. Its process may still be about to end.
+  // The worker is of no more use, and nothing more is told. Its process may still be about to end.
   std::function<void(const Status&)> on_lost;
 };
 
 class GpuWorker {
  public:
-  // kResourceExhausted or kInternal: there is no process to be had.
+  // Starts a worker. The error is kResourceExhausted or kInternal if no process can be had.
   static Result<std::unique_ptr<GpuWorker>> start(boost::asio::io_context& loop,
                                                   observe::Metrics& metrics,
                                                   GpuWorkerOptions options, GpuWorkerEvents events);
-  // Ends it; see stop().
+  // Ends the worker; see stop().
   ~GpuWorker();
   GpuWorker(const GpuWorker&) = delete;
   GpuWorker& operator=(const GpuWorker&) = delete;
 
-  // Answered by on_memory_added, in the order of the calls. Numbers are never used again.
-  // `behind_fd` is let go of after the descriptor.
+  // Adds memory, which is answered by on_memory_added, in the order of the calls. Numbers are never
+  // used again. `behind_fd` is let go of after the descriptor.
   void add_memory(const gpu::AddMemoryBody& memory, UniqueFd fd,
                   std::shared_ptr<void> behind_fd = {});
   // Joins memories that were added by descriptors, one behind another, into one of that number. The
@@ -68,25 +68,28 @@ class GpuWorker {
   void join_memory(uint32_t memory, std::span<const uint32_t> pieces);
   // Removes memory. Operations that use it must have been given to the worker before.
   void remove_memory(uint32_t memory);
-  // Answered by on_id_made. Numbers of communicators are never used again.
+  // Makes a communicator's id, which is answered by on_id_made. Numbers of communicators are never
+  // used again.
   void make_communicator_id(uint32_t communicator);
-  // What fails is told by the operations that need it, or is the worker's end (gpu/worker/wire.h).
+  // Connects a communicator. A failure is told by the operations that need it, or is the worker's
+  // end (gpu/worker/wire.h).
   void connect(const gpu::ConnectBody& communicator);
-  // What uses it has ended.
+  // Disconnects a communicator. The operations that use it must have ended.
   void disconnect(uint32_t communicator);
-  // Answered by on_ended. kInvalidArgument: it cannot be told (make_packets()). kResourceExhausted:
-  // the worker has too much to do.
+  // Gives the worker an operation, which is answered by on_ended. The error is kInvalidArgument if
+  // the operation cannot be told (make_packets()), and kResourceExhausted if the worker has too
+  // much to do.
   Status run(const gpu::WorkerOperation& operation);
 
-  // Nothing more is told. `ended` is called when there is no process any more: nothing of it
-  // touches memory from then on.
+  // From here on nothing more is told. `ended` is called when there is no process any more: nothing
+  // of it touches memory from then on.
   void stop(std::function<void()> ended);
 
  private:
   class Impl;
   explicit GpuWorker(std::shared_ptr<Impl> impl);
 
-  std::shared_ptr<Impl> impl_;  // lives until the process has been reaped
+  std::shared_ptr<Impl> impl_;  // It lives until the process has been reaped.
 };
 
 }  // namespace rueda::engine

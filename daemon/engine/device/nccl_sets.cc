@@ -61,7 +61,7 @@ void NcclSets::begin(uint32_t process_set, Set& set) {
   }
   set.stream = *stream;
   if (set.id) return connect(process_set, set);
-  if (set.place.rank > 0) return;  // on_id
+  if (set.place.rank > 0) return;  // on_id() goes on.
   device_.make_communicator_id(set.communicator,
                                [this, process_set](const Result<gpu::CommunicatorId>& id) {
                                  const auto found = sets_.find(process_set);

@@ -1,6 +1,6 @@
 // The communicators of a job that leaves it to NCCL what goes between nodes: one for each process
 // set, from the set's first batch on. The set's first node makes the id, and all nodes of the job
-// pass it on. Belongs to the control loop.
+// pass it on. They belong to the control loop.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace rueda::engine {
 
 struct NcclSetsOptions {
   std::string who;               // "job j on node n", in sentences
-  TicksMs connect_timeout_ms{};  // for all nodes' workers to find each other
+  TicksMs connect_timeout_ms{};  // The time for all nodes' workers to find each other.
 };
 
 class NcclSets {
@@ -30,10 +30,10 @@ class NcclSets {
     int size = 0;
   };
   using SendId = std::function<void(uint32_t process_set, const gpu::CommunicatorId&)>;
-  // A batch may be given to the worker, or why it cannot be.
+  // Tells that a batch may be given to the worker, or why it cannot.
   using There = std::function<void(const Result<NcclPlace>&)>;
 
-  // `device` outlives it, and has a worker. `send_id` is for all other nodes.
+  // `device` must outlive this object, and have a worker. `send_id` sends an id to all other nodes.
   NcclSets(DeviceJob& device, observe::Metrics& metrics, NcclSetsOptions options, SendId send_id);
   ~NcclSets();
   NcclSets(const NcclSets&) = delete;
@@ -46,12 +46,12 @@ class NcclSets {
   // Takes the communicator's id of a set that this node is in, which another node has made. It may
   // come before use().
   void on_id(uint32_t process_set, const gpu::CommunicatorId& id);
-  // The set is no more; nothing of it is under way.
+  // Forgets the set, which is no more; nothing of it is under way.
   void drop(uint32_t process_set);
 
  private:
   struct Set {
-    uint32_t communicator = 0;  // 0: use() has not been called
+    uint32_t communicator = 0;  // 0 if use() has not been called.
     uint32_t stream = 0;
     Place place;
     std::optional<gpu::CommunicatorId> id;
@@ -60,7 +60,7 @@ class NcclSets {
     std::vector<There> waiting;
   };
 
-  // A stream for one more; none: too many are there.
+  // Returns a stream for one more set, or none if there are too many.
   std::optional<uint32_t> free_stream() const;
   void begin(uint32_t process_set, Set& set);
   void connect(uint32_t process_set, Set& set);

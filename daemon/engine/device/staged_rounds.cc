@@ -5,11 +5,13 @@
 namespace rueda::engine {
 namespace {
 
-// A copy of so much takes far longer than it takes to ask for it; see docs/decisions/0052.
+// A round has at least so many bytes: copying them takes far longer than asking for it; see
+// docs/decisions/0052.
 constexpr int64_t kLeastRoundBytes = 4 << 20;
 // The least bytes of a shard in a round, which are a chunk of the ring.
 constexpr int64_t kLeastShardBytes = 256 << 10;
-// The copies of the first and of the last one overlap with nothing.
+// There are at most so many rounds. The copies of the first and of the last one overlap with
+// nothing.
 constexpr int64_t kMaxRounds = 32;
 constexpr int64_t kAlignedElements = 64;
 
@@ -22,7 +24,7 @@ std::vector<ElementRange> cut_into_rounds(int64_t elements, size_t element_bytes
   const int64_t length = (wanted + kAlignedElements - 1) / kAlignedElements * kAlignedElements;
   std::vector<ElementRange> rounds;
   int64_t begin = 0;
-  // What is left over at the end goes with the last one.
+  // Elements that are left over at the end go with the last round.
   for (; elements - begin >= 2 * length; begin += length) rounds.push_back({begin, begin + length});
   rounds.push_back({begin, elements});
   return rounds;

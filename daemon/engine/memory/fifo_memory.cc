@@ -69,7 +69,7 @@ void FifoMemory::give_back_oldest() {
   const Piece oldest = pieces_.front();
   pieces_.pop_front();
   give_back(oldest);
-  // From the beginning again when it can be: the same pages stay in cache.
+  // Begins at the beginning again if nothing is in use, because the same pages stay in cache.
   begin_ = used_ == 0 ? 0 : (begin_ + oldest.bytes) % capacity_;
 }
 

@@ -49,7 +49,7 @@ void PassThreads::run(int64_t parts, const Part& do_part) {
   begun_.notify_all();
   take_parts(0, parts, do_part);
   MutexLock lock(mutex_);
-  do_part_ = nullptr;  // who wakes up now is too late
+  do_part_ = nullptr;  // A helper that wakes up now is too late.
   lock.unlock();
   const auto all_ended = [this] { return helping_ == 0; };
   if (wait_.until(all_ended)) return;
@@ -64,7 +64,8 @@ void PassThreads::help(int thread) {
   while (true) {
     while (!stopping_ && (do_part_ == nullptr || round_ == seen)) begun_.wait(lock);
     if (stopping_) return;
-    // A pass of many megabytes is many rounds, one soon after the other.
+    // The helper waits for the next round without sleeping at first, because a pass of many
+    // megabytes is many rounds, one soon after the other.
     do {
       seen = round_;
       const Part* do_part = do_part_;

@@ -15,10 +15,11 @@ namespace rueda::engine {
 
 class PassThreads {
  public:
-  // Whose `thread` it is to do which `part`.
+  // Does `part` on `thread`.
   using Part = std::function<void(int thread, int64_t part)>;
 
-  // `threads` in all, with the caller of run(), at least 1. With 1 none is started.
+  // `threads` is the number of threads, with the caller of run(), at least 1. With 1 none is
+  // started.
   explicit PassThreads(int threads);
   ~PassThreads();
 
@@ -34,13 +35,13 @@ class PassThreads {
   Mutex mutex_;
   Condition begun_;
   Condition ended_;
-  const Part* do_part_ = nullptr;  // null: there is nothing to help with
+  const Part* do_part_ = nullptr;  // Null if there is nothing to help with.
   int64_t parts_ RUEDA_GUARDED_BY(mutex_) = 0;
   bool stopping_ RUEDA_GUARDED_BY(mutex_) = false;
   std::atomic<uint64_t> round_{0};
   std::atomic<int> helping_{0};
   std::atomic<int64_t> next_part_{0};
-  YieldingWait wait_;  // the caller's
+  YieldingWait wait_;  // The caller's wait.
   std::vector<std::thread> helpers_;
 };
 

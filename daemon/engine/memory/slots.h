@@ -1,9 +1,10 @@
-// Which slot of the neighbour a chunk is written into. Every chunk that can be under way has a slot
-// of its own, so that no chunk ever waits for a later one: the ring cannot deadlock.
+// Decides which slot of the neighbour a chunk is written into. Every chunk that can be under way
+// has a slot of its own, so that no chunk ever waits for a later one: the ring cannot deadlock.
 //
-// A lane serves one operation at a time (operation s: lane s mod lanes). Within it the pieces of
-// the window have a slot for each shard and phase. What has a root goes down a chain of nodes, has
-// lanes of its own (core/model/track.h), and uses the slots of its lane one after the other.
+// A lane serves one operation at a time (operation s has lane s mod lanes). Within it the pieces of
+// the window have a slot for each shard and phase. An operation with a root goes down a chain of
+// nodes, has lanes of its own (core/model/track.h), and uses the slots of its lane one after the
+// other.
 #pragma once
 
 #include <algorithm>
@@ -15,14 +16,14 @@
 namespace rueda::engine {
 
 struct SlotGeometry {
-  int lanes = 4;   // lockable operations under way; core's max_launched_operations
-  int window = 4;  // pieces of one operation under way
+  int lanes = 4;   // The lockable operations under way: core's max_launched_operations.
+  int window = 4;  // The pieces of one operation under way.
   int nodes = 2;
   uint32_t slot_bytes = 256 * 1024;
-  bool acknowledges = false;  // R2: a slot for the trailing acknowledgement of each track
+  bool acknowledges = false;  // R2: there is a slot for the trailing acknowledgement of each track.
 
-  // Chunks stay in cache (docs/architecture.md), and shrink where many nodes would exceed
-  // `budget_bytes`.
+  // Returns the geometry of a ring. Chunks stay in cache (docs/architecture.md), and shrink where
+  // many nodes would exceed `budget_bytes`.
   static SlotGeometry make(int nodes, int lanes, uint64_t chunk_bytes, uint64_t budget_bytes,
                            bool acknowledges = false) {
     SlotGeometry geometry;
@@ -74,7 +75,7 @@ struct SlotGeometry {
   uint32_t acknowledgement_slot(core::Track track) const {
     return chunk_slots() + static_cast<uint32_t>(core::index_of(track));
   }
-  // Where this node keeps what it starts itself until it is sent.
+  // Returns the buffer in which this node keeps a chunk that it starts itself until it is sent.
   uint32_t origin_buffer(Seq seq, int64_t piece) const {
     return lane(seq) * static_cast<uint32_t>(window) + static_cast<uint32_t>(piece % window);
   }

@@ -1,5 +1,6 @@
-// Memory of the daemon's own that chunks are received into and sent from: mapped when made, backed
-// as it is first used, registered with the transport, and counted. Belongs to its data loop.
+// The daemon's own memory, into which chunks are received and from which they are sent. It is
+// mapped when made, backed as it is first used, registered with the transport, and counted. It
+// belongs to its data loop.
 #pragma once
 
 #include <cstddef>
@@ -20,15 +21,16 @@ struct StagingFile {
 
 class Staging {
  public:
-  // The transport and the metrics outlive it. `is_shared`: others are to map it, too, which the
-  // kernel gives no huge pages for. kResourceExhausted where there is no memory.
+  // Makes the memory. The transport and the metrics must outlive it. With `is_shared` other
+  // processes have to map it, too, and then the kernel gives no huge pages for it. The error is
+  // kResourceExhausted if there is no memory.
   static Result<std::unique_ptr<Staging>> make(transport::Transport& transport,
                                                observe::Metrics& metrics, size_t bytes,
                                                bool is_shared = false);
   ~Staging();
 
   std::byte* base() const { return base_; }
-  // Null: it is not shared. May outlive it.
+  // Returns the memory's file, or null if it is not shared. The file may outlive the memory.
   const std::shared_ptr<const StagingFile>& file() const { return file_; }
   transport::RegionKey region() const { return region_; }
 

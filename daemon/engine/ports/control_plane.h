@@ -21,23 +21,24 @@ using LinkId = uint64_t;
 struct Envelope {
   JobId job;
   core::Message message;
-  std::string proof;  // with Join, Start and Fail: that the sender belongs to the job (proof.h)
+  // With Join, Start and Fail: it proves that the sender belongs to the job (proof.h).
+  std::string proof;
 };
 
-// What the daemons of a job say to each other of its timeline (timeline.h).
+// The messages of a job's daemons about its timeline (timeline.h).
 //
-// Up to the node that has it written: somebody wants it to begin, or to end.
+// This one goes up to the node that has it written: somebody wants it to begin, or to end.
 struct TimelineRequest {
   bool begins = false;
-  std::string path;  // to begin: the file, as the launcher of node 0 finds it
+  std::string path;  // To begin: the file, as the launcher of node 0 finds it.
   bool wants_chunks = false;
 };
-// Down to all: record, and no longer.
+// These go down to all: record from here on, and record no longer.
 struct TimelineBegin {
   bool wants_chunks = false;
 };
 struct TimelineEnd {};
-// Up: events; and back, that one has been taken: the next may come.
+// Batches of events go up; this comes back when one has been taken, so that the next may come.
 struct TimelineTaken {};
 // A node asks its parent what the parent's clock says, and the parent answers.
 struct ClockAsk {
@@ -55,16 +56,17 @@ struct TimelineMessage {
       body;
 };
 
-// What the daemons of a job say to each other of values that are not finite (finite_watch.h).
+// The messages of a job's daemons about values that are not finite (finite_watch.h).
 //
-// Up: one has been found. Down: what all are told.
+// The first goes up: a value has been found. The second goes down: what all nodes are told.
 struct FoundNonfinite {
   Nonfinite value;
 };
 struct FirstNonfinite {
   Nonfinite value;
 };
-// Up: is there one? Down: there is none.
+// The first asks upwards whether there is such a value; the second says downwards that there is
+// none.
 struct AskNonfinite {};
 struct NoNonfinite {};
 struct NonfiniteMessage {
@@ -84,8 +86,8 @@ struct CommunicatorMessage {
 class ControlEvents {
  public:
   virtual ~ControlEvents() = default;
-  // Whether a job of that name runs here, or has been over for a while: what others say of it to
-  // come in is worth a look.
+  // Returns whether a job of that name runs here, or has been over for a while: messages about it
+  // are worth a look.
   virtual bool knows(const JobId& job) const = 0;
   virtual void on_envelope(LinkId link, Envelope envelope) = 0;
   virtual void on_timeline(LinkId link, TimelineMessage message) = 0;
@@ -101,20 +103,20 @@ class ControlPlane {
  public:
   virtual ~ControlPlane() = default;
   // Dials a daemon's control address, again and again until released. Callers with the same address
-  // share one link. Never 0.
+  // share one link. The id is never 0.
   virtual LinkId acquire(const std::string& address) = 0;
   virtual void release(LinkId link) = 0;
-  // Why a dialled link is not up, as "its daemon at HOST:PORT ..."; empty: it is, or has not
-  // failed.
+  // Returns why a dialled link is not up, as "its daemon at HOST:PORT ...", or "" if it is up, or
+  // has not failed.
   virtual std::string trouble(LinkId) const { return {}; }
-  // Of a link that another daemon has dialled: who is behind it has proved to belong to the job.
-  // Before that it is a stranger's: nothing that it says of the job comes through, but that it
-  // wants to join, or has failed. What no job is bound to is closed after a while, or where there
-  // are too many. Bound until unbound, or lost.
+  // Tells that whoever is behind a link, which another daemon has dialled, has proved to belong to
+  // the job. Before that it is a stranger's link: nothing that it says of the job comes through,
+  // but that it wants to join, or has failed. A link that no job is bound to is closed after a
+  // while, or if there are too many. It is bound until it is unbound, or lost.
   virtual void bind(LinkId /*link*/, const JobId& /*job*/) {}
   virtual void unbind(LinkId /*link*/, const JobId& /*job*/) {}
-  // Messages for a link that is not up are dropped: what matters is sent again, or its loss is
-  // noticed. But Fails are kept for a link that is dialled, for a while after its release.
+  // Sends the message. It is dropped if the link is not up: what matters is sent again, or its loss
+  // is noticed. But Fails are kept for a link that is dialled, for a while after its release.
   virtual void send(LinkId link, const Envelope& envelope) = 0;
   // These messages, too, are dropped for a link that is not up.
   virtual void send(LinkId link, const TimelineMessage& message) = 0;

@@ -7,9 +7,10 @@
 
 namespace rueda::engine {
 
-// What a node's part of a reduction is divided by before it goes to other nodes, and the result
-// multiplied by: a power of two, 1 where none is needed. Of an average in float16 no sum is then
-// larger than the largest contribution. Scales are applied in float32, where this changes no bit.
+// Returns what a node's part of a reduction is divided by before it goes to other nodes, and the
+// result is multiplied by: a power of two, 1 where none is needed. In an average in float16 no sum
+// is then larger than the largest contribution. Scales are applied in float32, where this changes
+// no bit.
 constexpr double headroom_of(CollectiveKind kind, ReduceOp op, DType between_nodes,
                              int64_t contributors, bool goes_between_nodes) {
   const bool is_needed = goes_between_nodes && reduces(kind) && op == ReduceOp::kAverage &&

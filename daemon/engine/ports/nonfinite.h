@@ -16,8 +16,8 @@ struct Nonfinite {
   // included.
   uint64_t step = 0;
   Rank rank;
-  uint64_t submission = 0;  // counts those of the rank's node
-  uint64_t element = 0;     // of the rank's input
+  uint64_t submission = 0;  // It counts the submissions of the rank's node.
+  uint64_t element = 0;     // The place in the rank's input.
   NonfiniteKind kind = NonfiniteKind::kNaN;
   std::string tensor;
   uint32_t process_set = 0;
@@ -28,7 +28,7 @@ struct Nonfinite {
 // Orders findings by step, then by rank, then by the rank's order of submissions.
 bool comes_before(const Nonfinite& a, const Nonfinite& b);
 
-// One sentence; `node_id` is where the rank is.
+// Returns one sentence about the value. `node_id` is where the rank is.
 std::string describe(const Nonfinite& value, const std::string& node_id);
 
 }  // namespace rueda::engine

@@ -11,7 +11,7 @@
 namespace rueda::engine {
 namespace {
 
-// Fields are separated by a byte that none of them contains.
+// Returns the HMAC-SHA256. The fields of `text` are separated by a byte that none of them contains.
 std::string hmac(const std::string& key, const std::string& text) {
   unsigned char digest[EVP_MAX_MD_SIZE];
   unsigned int bytes = 0;

@@ -9,12 +9,14 @@
 
 namespace rueda::engine {
 
-// HMAC-SHA256 of (purpose, job, epoch, sender) under the token: the sender knows the token.
+// Returns the HMAC-SHA256 of (purpose, job, epoch, sender) under the token: it proves that the
+// sender knows the token.
 std::string make_proof(const std::string& token, const std::string& purpose, const JobId& job,
                        Epoch epoch, NodeIndex from);
-bool proof_matches(const std::string& expected, const std::string& given);  // in constant time
+// It compares in constant time.
+bool proof_matches(const std::string& expected, const std::string& given);
 
-// The key of an epoch's data channels: one of an old epoch opens nothing in a new one.
+// Returns the key of an epoch's data channels; a key of an old epoch opens nothing in a new one.
 transport::JobToken make_data_token(const std::string& token, const JobId& job, Epoch epoch);
 
 }  // namespace rueda::engine
