@@ -15,8 +15,8 @@ inline constexpr uint16_t kFrameMagic = 0x4452;  // "RD"
 inline constexpr uint8_t kWireVersion = 5;
 
 enum class FrameKind : uint8_t {
-  kReduce = 1,  // a partial sum on its way to where it becomes final
-  kGather = 2,  // final values on their way to those who keep them
+  kReduce = 1,  // A partial sum on its way to where it becomes final.
+  kGather = 2,  // Final values on their way to those who keep them.
   kCredit = 3,  // No payload: `slot` is free again. Transports use it among themselves.
   kStable = 4,  // No payload: it carries R2's trailing acknowledgement.
   // These two go round the ring before the first operation: a message that is timed, and the table
@@ -41,17 +41,17 @@ struct FrameHeader {
   uint16_t magic = kFrameMagic;
   uint8_t version = kWireVersion;
   FrameKind kind = FrameKind::kReduce;
-  uint32_t slot = 0;  // the receiver's slot that the payload is written into
-  uint64_t job = 0;   // hash of the job id
+  uint32_t slot = 0;  // The receiver's slot that the payload is written into.
+  uint64_t job = 0;   // A hash of the job id.
   uint32_t epoch = 0;
-  uint32_t lock_generation = 0;  // 0 if the operation was decreed, not locked
+  uint32_t lock_generation = 0;  // It is 0 if the operation was decreed, not locked.
   uint32_t process_set = 0;
-  // On the ring: piece * shards + shard (core/schedules/ring_schedule.h). On the mesh: piece * 2 +
-  // the number of the piece's message on this channel. In kStable: the number of hops so far; in
-  // kProbe: the number of the probe.
+  // On the ring it is piece * shards + shard (core/schedules/ring_schedule.h). On the mesh it is
+  // piece * 2 + the number of the piece's message on this channel. In kStable it is the number of
+  // hops so far, in kProbe the number of the probe.
   uint32_t chunk = 0;
-  uint64_t seq = 0;        // the operation's number in (job, epoch)
-  uint64_t plan_hash = 0;  // hash of the batch, which must be equal on both sides
+  uint64_t seq = 0;        // The operation's number in (job, epoch).
+  uint64_t plan_hash = 0;  // A hash of the batch, which must be equal on both sides.
   // R2's number for the operation's track; 0 if nothing is held. In kReduce, operations up to this
   // number are complete on every node that the frame has passed; in the other kinds, on all nodes.
   uint64_t stable_seq = 0;
@@ -69,9 +69,9 @@ using JobToken = std::array<std::byte, limits::kTokenBytes>;
 struct ChannelId {
   uint64_t job = 0;
   uint32_t epoch = 0;
-  int32_t from_node = 0;  // NodeIndex of the writing side
-  int32_t to_node = 0;    // NodeIndex of the reading side
-  uint32_t stream = 0;    // the number of the stream among the channel's streams
+  int32_t from_node = 0;  // The NodeIndex of the writing side.
+  int32_t to_node = 0;    // The NodeIndex of the reading side.
+  uint32_t stream = 0;    // The number of the stream among the channel's streams.
   uint32_t process_set = 0;
   uint32_t reserved = 0;
   auto operator<=>(const ChannelId&) const = default;

@@ -130,7 +130,8 @@ void StripedReceiveChannel::open() {
   boost::asio::post(io_, lifetime_.guard([this] { deliver_early(); }));
 }
 
-// The writer may have its last stream before this end has: it writes, and may close, at once.
+// A frame may come before the channel is open, because the writer may have its last stream before
+// this end has: it writes, and may close, at once.
 void StripedReceiveChannel::on_frame(const Frame& frame) {
   if (is_open_ && early_.empty()) return deliver(frame);
   early_.push_back(frame);
@@ -197,7 +198,7 @@ void StripedReceiveChannel::end_if_over() {
 }
 
 void StripedReceiveChannel::fail(const Status& status) {
-  const Status told = status;  // it may lie in what is destroyed
+  const Status told = status;  // The status may lie in what is destroyed.
   ReceiveEvents* const events = events_;
   close();
   events->on_closed(told);
@@ -214,7 +215,8 @@ void StripedReceiveChannel::close() {
 uint64_t StripedReceiveChannel::bytes_received() const {
   uint64_t bytes = 0;
   for (const Stream& stream : streams_) {
-    if (stream.channel) bytes += stream.channel->bytes_received();  // else it is not open yet
+    // A stream without a channel is not open yet.
+    if (stream.channel) bytes += stream.channel->bytes_received();
   }
   return bytes;
 }

@@ -98,7 +98,7 @@ Status Device::set_up(ibv_device* device) {
 
 Device::~Device() {
   for (const auto& [key, region] : regions_) verbs_.dereg_mr(region);
-  if (readable_.is_open()) readable_.release();  // the completion channel closes it
+  if (readable_.is_open()) readable_.release();  // The completion channel closes the descriptor.
   if (events_ != nullptr) verbs_.destroy_comp_channel(events_);
   if (domain_ != nullptr) verbs_.dealloc_pd(domain_);
   if (context_ != nullptr) verbs_.close_device(context_);
@@ -114,8 +114,8 @@ void Device::wait() {
                        });
 }
 
-// A queue is destroyed only when all its events are acknowledged: so each is, before its handler is
-// called, which may destroy any queue.
+// Takes events. A queue is destroyed only when all its events are acknowledged, so each event is
+// acknowledged before its handler is called, which may destroy any queue.
 void Device::take_events() {
   ibv_cq* queue = nullptr;
   void* handler = nullptr;
@@ -166,7 +166,7 @@ Status Devices::is_viable() const {
   return Status::ok();
 }
 
-// A device that cannot be opened is no device, unless there is no other.
+// Opens all devices. A device that cannot be opened is ignored, unless there is no other.
 Status Devices::open_all() {
   if (is_open_) return Status::ok();
   if (Status status = is_viable(); !status.is_ok()) return status;
@@ -239,7 +239,7 @@ std::optional<LocalPort> Devices::find_port(const std::shared_ptr<Device>& devic
       found.gid_index = static_cast<uint8_t>(index);
       found.gid = entry.gid;
       if (entry.gid_type == IBV_GID_TYPE_ROCE_V2) return found;
-      if (!best) best = found;  // version 1 stays within one Ethernet
+      if (!best) best = found;  // Version 1 stays within one Ethernet.
     }
   }
   return best;

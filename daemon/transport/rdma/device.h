@@ -23,7 +23,7 @@
 
 namespace rueda::transport::rdma {
 
-// Who looks into a completion queue when the device says that something has come.
+// The one who looks into a completion queue when the device says that something has come.
 class CompletionHandler {
  public:
   virtual ~CompletionHandler() = default;
@@ -47,13 +47,14 @@ class Device : public std::enable_shared_from_this<Device> {
   const ibv_device_attr& attributes() const { return attributes_; }
   const std::string& name() const { return name_; }
 
-  // Registers memory from which this node sends. kResourceExhausted: the system refuses, most
-  // likely because of the limit of locked memory.
+  // Registers memory from which this node sends. The error is kResourceExhausted if the system
+  // refuses, most likely because of the limit of locked memory.
   Status add_region(RegionKey key, std::span<std::byte> memory);
   void remove_region(RegionKey key);
   // Returns the local key of a region that was added.
   uint32_t local_key(RegionKey key) const;
-  // Registers other memory; the caller deregisters it. `access` as for ibv_reg_mr().
+  // Registers other memory; the caller deregisters it. `access` has the meaning that it has for
+  // ibv_reg_mr().
   Result<ibv_mr*> register_memory(std::span<std::byte> memory, int access) const;
 
  private:
@@ -83,16 +84,16 @@ struct LocalPort {
   ibv_port_attr attributes{};
 };
 
-// All devices of a transport. They are opened when they are needed first. Belongs to a loop.
+// All devices of a transport. They are opened when they are needed first, and belong to a loop.
 class Devices {
  public:
   Devices(boost::asio::io_context& io, const Verbs& verbs) : io_(io), verbs_(verbs) {}
 
   // Returns ok, or why no device of this machine can be used.
   Status is_viable() const;
-  // Finds the port whose network has this address of ours, which a TCP connection to the peer uses:
-  // so the system's routes choose the device. All regions are registered with it on return.
-  // kNotFound: no device has the address.
+  // Finds the port whose network has this address of ours, which a TCP connection to the peer uses,
+  // so that the system's routes choose the device. All regions are registered with it on return.
+  // The error is kNotFound if no device has the address.
   Result<LocalPort> find(const boost::asio::ip::address& local);
 
   // Keeps the region, and registers it with all devices that are open.
@@ -108,7 +109,7 @@ class Devices {
   const Verbs& verbs_;
   bool is_open_ = false;
   std::vector<std::shared_ptr<Device>> devices_;
-  std::vector<bool> is_registered_;  // by device: it has all regions
+  std::vector<bool> is_registered_;  // By device: whether it has all regions.
   std::map<uint32_t, std::span<std::byte>> regions_;
 };
 

@@ -2,10 +2,11 @@
 // connection and after its hello (docs/protocol.md, "RDMA"). All numbers are little-endian.
 //
 //   writer -> reader: Offer    how the writer's queue pair is reached, or why there is none
-//   reader -> writer: Offer    likewise; and where its slots and headers are
+//   reader -> writer: Offer    the same of the reader's, and where its slots and headers are
 //   writer -> reader: Go       only if both have one: whether the writer could connect
 //
-// The connection stays open: its end is the channel's end. Frames go over it if RDMA cannot be.
+// The connection stays open: its end is the channel's end. Frames go over it if they cannot go over
+// RDMA.
 #pragma once
 
 #include <array>
@@ -23,9 +24,9 @@ inline constexpr uint8_t kExchangeVersion = 1;
 struct Offer {
   uint32_t magic = kOfferMagic;
   uint8_t version = kExchangeVersion;
-  uint8_t is_able = 0;  // 0: `reason` says why this end cannot use RDMA
+  uint8_t is_able = 0;  // 0: `reason` says why this end cannot use RDMA.
   uint8_t is_infiniband = 0;
-  uint8_t mtu = 0;  // of the port, as enum ibv_mtu
+  uint8_t mtu = 0;  // The port's, as enum ibv_mtu.
   uint32_t pair = 0;
   uint32_t first_packet = 0;
   std::array<uint8_t, 16> gid{};
@@ -35,17 +36,17 @@ struct Offer {
   uint64_t slots_address = 0;
   uint64_t headers_address = 0;
   uint32_t headers_key = 0;
-  std::array<char, 196> reason{};  // printable, and ends with a 0
+  std::array<char, 196> reason{};  // It is printable, and ends with a 0.
 };
 static_assert(sizeof(Offer) == 256 && offsetof(Offer, slots_address) == 40);
 
 struct Go {
   uint32_t magic = kGoMagic;
-  uint32_t is_connected = 0;  // 0: frames go over TCP
+  uint32_t is_connected = 0;  // 0: frames go over TCP.
 };
 static_assert(sizeof(Go) == 8);
 
-// What the writer says last: so many of its frames have reached the reader's memory.
+// The writer's last message: so many of its frames have reached the reader's memory.
 struct Bye {
   uint32_t magic = kByeMagic;
   uint32_t reserved = 0;

@@ -19,10 +19,10 @@ namespace {
 // would be for ever): a dead host shows in about half a second.
 constexpr uint8_t kAckTimeout = 14;
 constexpr uint8_t kRetries = 6;
-// Who has no receive posted is asked again, for ever: it may stand still, and that is for others to
-// judge.
+// A reader that has no receive posted is asked again, for ever: it may stand still, and others
+// decide what that means.
 constexpr uint8_t kRetriesUntilReceive = 7;
-constexpr uint8_t kReceiveTimer = 12;  // 0.64 ms until then
+constexpr uint8_t kReceiveTimer = 12;  // The pause until then is 0.64 ms.
 
 uint32_t random_packet_number() {
   uint32_t number = 0;
@@ -146,7 +146,8 @@ Status QueuePair::connect(const Offer& peer) {
                 "RTS");
 }
 
-// What comes between a look and the arming makes no event: so it is looked for once more.
+// Completions that come between a look and the arming make no event, so the queue is looked into
+// once more.
 int QueuePair::poll(std::span<ibv_wc> found) {
   const auto most = static_cast<int>(found.size());
   const int count = ibv_poll_cq(completions_, most, found.data());

@@ -17,14 +17,14 @@ namespace rueda::transport::rdma {
 class QueuePair final : private CompletionHandler {
  public:
   struct Sizes {
-    uint32_t sends = 0;     // work requests that may be posted and not completed
-    uint32_t receives = 0;  // likewise
-    uint32_t parts = 1;     // pieces of memory of one work request
+    uint32_t sends = 0;     // Work requests that may be posted and not completed.
+    uint32_t receives = 0;  // Receives that may be posted and not completed.
+    uint32_t parts = 1;     // Pieces of memory of one work request.
     uint32_t inline_bytes = 0;
   };
 
   // Makes a queue pair, of at most the sizes that the device allows. The caller hears of
-  // completions once it has said who it is (set_handler).
+  // completions once it has set a handler (set_handler()).
   static Result<std::unique_ptr<QueuePair>> make(LocalPort port, Sizes sizes);
   // Ends all work at once: when the destructor returns, the device touches none of its memory.
   ~QueuePair() override;
@@ -36,10 +36,12 @@ class QueuePair final : private CompletionHandler {
   // Connects to the end that the peer's offer describes. Receives should be posted before.
   Status connect(const Offer& peer);
 
-  // `handler` is called in turns of the loop in which completions may have come. null: nobody is.
+  // `handler` is called in turns of the loop in which completions may have come. With null nobody
+  // is called.
   void set_handler(CompletionHandler* handler) { handler_ = handler; }
   // Moves completions into `found`, and returns how many. If there are none, the handler is called
-  // when the next one has come; if there are, poll again. Negative: the device failed.
+  // when the next one has come; if there are, the caller has to poll again. A negative result means
+  // that the device failed.
   int poll(std::span<ibv_wc> found);
   // Both return 0, or an errno value.
   int post(ibv_send_wr& first);
@@ -63,17 +65,18 @@ class QueuePair final : private CompletionHandler {
   const LocalPort port_;
   Sizes sizes_;
   CompletionHandler* handler_ = nullptr;
-  bool is_armed_ = false;  // the next completion makes an event
+  bool is_armed_ = false;  // The next completion makes an event.
   ibv_cq* completions_ = nullptr;
   ibv_qp* pair_ = nullptr;
-  uint32_t first_packet_ = 0;  // number of this end's first packet, drawn at random
+  uint32_t first_packet_ = 0;  // The number of this end's first packet, drawn at random.
   uint32_t packet_bytes_ = 0;
 };
 
 // Memory that a channel has registered for itself. It is deregistered at the end.
 class RegisteredMemory {
  public:
-  // The memory is not this object's. `access` as for ibv_reg_mr().
+  // Registers memory, which stays somebody else's. `access` has the meaning that it has for
+  // ibv_reg_mr().
   static Result<std::unique_ptr<RegisteredMemory>> make(Device& device, std::span<std::byte> memory,
                                                         int access);
   ~RegisteredMemory() { device_->verbs().dereg_mr(region_); }

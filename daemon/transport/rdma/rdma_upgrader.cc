@@ -55,14 +55,15 @@ Status garbage() {
   return {Code::kInternal, "it does not speak this version of the exchange that RDMA begins with"};
 }
 
-// Why a channel is not over RDMA: on this side, or, if that is ok, on the peer's.
+// Returns why a channel is not over RDMA: the reason on this side, or, if that is ok, on the
+// peer's.
 Status describe_failure(const ChannelId& id, const Status& here, const Offer& peers) {
   return {Code::kUnavailable,
           describe(id) + " cannot be over RDMA: " +
               (here.is_ok() ? "the peer says: " + rdma::reason_of(peers) : here.message())};
 }
 
-// Either end's part of an upgrade, from the socket to the handler's call.
+// The part of either end in an upgrade, from the socket to the handler's call.
 template <class Options, class Handler>
 class End : public tcp::Upgrade, public std::enable_shared_from_this<End<Options, Handler>> {
  public:
@@ -105,7 +106,8 @@ class End : public tcp::Upgrade, public std::enable_shared_from_this<End<Options
       return false;
     }
     error_code error;
-    if (socket_.local_endpoint(error).address().is_loopback()) return true;  // as it should be
+    // On loopback that is as it should be.
+    if (socket_.local_endpoint(error).address().is_loopback()) return true;
     spdlog::warn("rdma: {}; it is over TCP", why.message());
     shared_->tell(false);
     return true;
@@ -115,7 +117,7 @@ class End : public tcp::Upgrade, public std::enable_shared_from_this<End<Options
   tcp::Socket socket_;
   const Options options_;
   const std::string peer_;
-  Handler done_;  // null once called or cancelled
+  Handler done_;  // Null once called or cancelled.
   Offer ours_;
   Offer theirs_;
   Go go_;

@@ -15,9 +15,10 @@
 namespace rueda::transport {
 
 struct RdmaOptions {
-  // true: a channel that cannot be over RDMA fails. false: it is over TCP, and the log says why.
+  // If true, a channel that cannot be over RDMA fails; if false, it is over TCP, and the log says
+  // why.
   bool is_required = false;
-  // Called with each channel that has been made: whether it is over RDMA. Called on the loop.
+  // Called on the loop for each channel that has been made, with whether it is over RDMA.
   std::function<void(bool is_rdma)> on_channel;
 };
 

@@ -72,23 +72,23 @@ class ReceiveConnection final : public CompletionHandler,
   void fail(const Status& status);
 
   tcp::Socket socket_;
-  tcp::Timer delay_;  // until released_ is sent in any case
+  tcp::Timer delay_;  // It runs until released_ is sent in any case.
   const ChannelId id_;
   const SlotRegion region_;
   ReceiveEvents* events_;  // null once closed
   const std::string peer_;
   std::unique_ptr<ReceiveEnd> end_;  // null once closed
   SlotStates states_;
-  std::vector<uint32_t> released_;  // slots whose credits are to be sent
-  uint64_t credits_posted_ = 0;     // messages
+  std::vector<uint32_t> released_;  // Slots whose credits have to be sent.
+  uint64_t credits_posted_ = 0;     // It counts messages.
   uint64_t credits_sent_ = 0;
-  bool is_urgent_ = false;   // released_ is to be sent in this turn of the loop
-  bool is_delayed_ = false;  // the timer runs
+  bool is_urgent_ = false;   // released_ has to be sent in this turn of the loop.
+  bool is_delayed_ = false;  // The timer runs.
   bool is_flush_posted_ = false;
-  bool is_in_handler_ = false;  // which sends credits when it ends
+  bool is_in_handler_ = false;  // The handler sends credits when it ends.
   std::array<ibv_wc, kMaxFramesPerTurn> completions_;
   Bye bye_;
-  std::optional<Status> end_cause_;  // the writer has closed, or its connection broke
+  std::optional<Status> end_cause_;  // The writer has closed, or its connection broke.
   uint64_t frames_received_ = 0;
   uint64_t bytes_received_ = 0;
 };
@@ -211,7 +211,7 @@ void ReceiveConnection::send_credits() {
     if (end_->pair().sizes().inline_bytes >= kCreditBytes) request.send_flags |= IBV_SEND_INLINE;
     request.sg_list = &part;
     request.num_sge = 1;
-    if (end_->pair().post(request) != 0) break;  // the end of the connection tells
+    if (end_->pair().post(request) != 0) break;  // The end of the connection tells of the failure.
     for (size_t i = first; i < first + count; ++i) states_[released_[i]] = SlotState::kWriters;
     first += count;
     ++credits_posted_;
@@ -220,8 +220,8 @@ void ReceiveConnection::send_credits() {
   is_urgent_ = !released_.empty();
 }
 
-// The writer says how much it has sent, and then nothing more. Without that word its process has
-// ended, or its host.
+// Reads what the writer says, which is how much it has sent, and then nothing more. Without that
+// message its process has ended, or its host.
 void ReceiveConnection::read_socket() {
   asio::async_read(
       socket_, asio::buffer(&bye_, sizeof(bye_)),
@@ -255,7 +255,7 @@ void ReceiveConnection::end_if_all_came() {
 }
 
 void ReceiveConnection::fail(const Status& status) {
-  const Status why = status;  // it may be this object's
+  const Status why = status;  // The status may be this object's.
   ReceiveEvents* const events = events_;
   close();
   events->on_closed(why);
@@ -335,7 +335,7 @@ void ReceiveEnd::describe(Offer& offer) const {
   offer.headers_key = headers_->remote_key();
 }
 
-// The peer may write it at any time: a copy stays as it was checked.
+// The peer may write the header at any time, and a copy stays as it was checked.
 FrameHeader ReceiveEnd::header(uint32_t slot) const {
   FrameHeader header;
   std::memcpy(&header, memory_.get() + size_t{slot} * sizeof(FrameHeader), sizeof(header));

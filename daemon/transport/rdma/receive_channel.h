@@ -46,7 +46,7 @@ class ReceiveEnd {
   std::unique_ptr<RegisteredMemory> registered_;
   std::unique_ptr<RegisteredMemory> headers_;
   std::unique_ptr<RegisteredMemory> slots_;
-  std::unique_ptr<QueuePair> pair_;  // the first to end
+  std::unique_ptr<QueuePair> pair_;  // It is the first to be destroyed.
 };
 
 // Takes the socket over, whose end is the channel's end. The pair is connected.

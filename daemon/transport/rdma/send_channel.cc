@@ -24,7 +24,7 @@ namespace {
 namespace asio = boost::asio;
 using boost::system::error_code;
 
-// Bounds of the queues. Who has more slots than receives makes its peer wait, not fail.
+// The bounds of the queues. A reader with more slots than receives makes its peer wait, not fail.
 constexpr uint32_t kMaxReceives = 512;
 constexpr uint32_t kMaxSends = 1024;
 // Bounds what one turn of the loop takes from a completion queue.
@@ -69,15 +69,15 @@ class SendConnection final : public CompletionHandler,
  private:
   enum class Slot : uint8_t {
     kFree,
-    kQueued,         // its frame is not sent yet, or not known to be
-    kCreditedEarly,  // the credit has overtaken the news that the frame is sent
-    kSent,           // busy at the reader
+    kQueued,         // Its frame is not sent yet, or not known to be.
+    kCreditedEarly,  // The credit has overtaken the news that the frame is sent.
+    kSent,           // It is busy at the reader.
   };
   struct Frame {
     uint32_t slot = 0;
     uint64_t cookie = 0;
-    uint64_t bytes = 0;     // with its header
-    uint32_t requests = 0;  // that it took
+    uint64_t bytes = 0;     // With its header.
+    uint32_t requests = 0;  // The work requests that it took.
   };
   struct Waiting {
     Frame frame;
@@ -105,8 +105,8 @@ class SendConnection final : public CompletionHandler,
   const Offer reader_;
   std::unique_ptr<SendEnd> end_;  // null once closed
   std::vector<Slot> slots_;
-  std::deque<Frame> posted_;     // in the order of completions
-  std::deque<Waiting> waiting_;  // for room in the queue pair
+  std::deque<Frame> posted_;     // They are in the order of completions.
+  std::deque<Waiting> waiting_;  // They wait for room in the queue pair.
   uint32_t requests_posted_ = 0;
   // The work requests of the frame that is being posted.
   std::vector<ibv_send_wr> requests_;
@@ -295,7 +295,7 @@ void SendConnection::on_credit(uint32_t slot) {
   }
 }
 
-// The reader says nothing on the connection: its end is all that there is to hear.
+// Waits for the end of the connection, because the reader says nothing on it.
 void SendConnection::read_socket() {
   socket_.async_read_some(asio::buffer(&from_reader_, 1), [self = shared_from_this()](
                                                               const error_code& error, size_t) {
@@ -313,7 +313,7 @@ void SendConnection::read_socket() {
   });
 }
 
-// No callback comes from inside write().
+// Fails from a fresh turn, because no callback may come from inside write().
 void SendConnection::fail_later(Status status) {
   asio::post(socket_.get_executor(), [self = shared_from_this(), status = std::move(status)] {
     if (self->events_ != nullptr) self->fail(status);
@@ -328,8 +328,8 @@ void SendConnection::fail(Status status) {
   events->on_closed(status);
 }
 
-// What is completed has reached the reader's memory: it is told how much that is, and looks for it
-// before it takes the channel for closed.
+// Frames that are completed have reached the reader's memory. The reader is told how many these
+// are, and looks for them before it takes the channel for closed.
 void SendConnection::close() {
   if (events_ == nullptr) return;
   events_ = nullptr;

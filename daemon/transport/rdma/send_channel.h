@@ -41,7 +41,7 @@ class SendEnd {
   // The headers of frames that are being sent, by slot, and the credits that are being received.
   std::unique_ptr<std::byte[]> memory_;
   std::unique_ptr<RegisteredMemory> registered_;
-  std::unique_ptr<QueuePair> pair_;  // the first to end
+  std::unique_ptr<QueuePair> pair_;  // It is the first to be destroyed.
 };
 
 // Takes the socket over, whose end is the channel's end. The pair is connected to `reader`.

@@ -1,5 +1,6 @@
-// libibverbs, loaded at run time: so a machine without RDMA needs nothing of it. Only its headers
-// are needed to build, and a build without them (RUEDA_HAS_VERBS undefined) says so at run time.
+// Loads libibverbs at run time, so that a machine without RDMA needs nothing of it. Only its
+// headers are needed to build, and a build without them (RUEDA_HAS_VERBS undefined) says so at run
+// time.
 #pragma once
 
 #include "daemon/base/status.h"
@@ -43,8 +44,8 @@ struct Verbs {
   int query_port(ibv_context* context, uint8_t port, ibv_port_attr* attributes) const;
 };
 
-// Loads the library once in the process, and keeps it. kNotFound: it is not installed; kVersion: it
-// lacks a function. Thread-safe.
+// Loads the library once in the process, and keeps it. The error is kNotFound if it is not
+// installed, and kVersion if it lacks a function. Thread-safe.
 Result<const Verbs*> load_verbs();
 
 #endif

@@ -49,8 +49,8 @@ class Connector : public std::enable_shared_from_this<Connector> {
   const std::shared_ptr<SocketTuner> tuner_;
   const std::shared_ptr<const RegionTable> regions_;
   const std::shared_ptr<Upgrader> upgrader_;
-  std::shared_ptr<Upgrade> upgrade_;  // while one is under way
-  ConnectHandler done_;               // null once finished or cancelled
+  std::shared_ptr<Upgrade> upgrade_;  // Set while an upgrade is under way.
+  ConnectHandler done_;               // Null once finished or cancelled.
   HostPort address_;
   Resolver resolver_;
   Socket socket_;

@@ -28,20 +28,20 @@ using Nonce = std::array<std::byte, 16>;
 struct Hello {
   uint32_t magic = kHelloMagic;
   uint8_t version = kWireVersion;
-  uint8_t offers_upgrade = 0;  // 1: the sender can make more of the connection (upgrade.h)
+  uint8_t offers_upgrade = 0;  // 1 if the sender can make more of the connection (upgrade.h).
   uint16_t streams = 1;        // the number of the channel's streams
   ChannelId id;
   uint32_t slot_count = 0;
   uint32_t slot_bytes = 0;
   Nonce nonce{};
-  Mac mac{};  // covers everything before it
+  Mac mac{};  // It covers everything before it.
 };
 static_assert(sizeof(Hello) == 96 && offsetof(Hello, mac) == 64);
 
 enum class HelloAnswer : uint8_t {
   kWelcome = 0,
   kOtherGeometry = 1,  // The reply has the geometry of the accepting side.
-  kUpgrade = 2,        // welcome, and the offer of an upgrade is taken up
+  kUpgrade = 2,        // The peer is welcome, and its offer of an upgrade is taken up.
 };
 
 struct HelloReply {
@@ -51,7 +51,7 @@ struct HelloReply {
   uint16_t streams = 1;
   uint32_t slot_count = 0;
   uint32_t slot_bytes = 0;
-  Mac mac{};  // covers everything before it, and the whole hello
+  Mac mac{};  // It covers everything before it, and the whole hello.
 };
 static_assert(sizeof(HelloReply) == 48 && offsetof(HelloReply, mac) == 16);
 
@@ -70,7 +70,7 @@ inline constexpr size_t kHelloPrefixBytes = 8;
 void seal(Hello& hello, const JobToken& token);
 void seal(HelloReply& reply, const Hello& hello, const JobToken& token);
 
-// Compares the MAC, in constant time.
+// Compares the MAC, in constant time, and returns whether it is right.
 bool is_authentic(const Hello& hello, const JobToken& token);
 bool is_authentic(const HelloReply& reply, const Hello& hello, const JobToken& token);
 

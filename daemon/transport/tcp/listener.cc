@@ -91,8 +91,8 @@ void Listener::on_accept(const error_code& error, Socket socket) {
   accept();
 }
 
-// Who has said hello may be a neighbour that comes early; of the others, whose address has the
-// most.
+// Connections whose peers have said hello are spared, because a peer may be a neighbour that comes
+// early. Of the others, one goes whose address has the most.
 bool Listener::evict(const std::string& why) {
   const auto count_of = [&](const std::shared_ptr<Handshake>& one) {
     return std::count_if(handshakes_.begin(), handshakes_.end(), [&](const auto& other) {
@@ -101,7 +101,7 @@ bool Listener::evict(const std::string& why) {
   };
   std::shared_ptr<Handshake> victim;
   std::ptrdiff_t most = 0;
-  for (const auto& handshake : handshakes_) {  // of equals the oldest
+  for (const auto& handshake : handshakes_) {  // Of equals it takes the oldest.
     if (handshake->is_proven()) continue;
     if (victim && handshake->is_early() && !victim->is_early()) continue;
     const std::ptrdiff_t count = count_of(handshake);
@@ -114,8 +114,8 @@ bool Listener::evict(const std::string& why) {
   return true;
 }
 
-// Out of descriptors, most likely. The connection stays in the backlog, so that accepting at once
-// would fail at once, for ever; unless a stranger's can be had.
+// Descriptors are out, most likely. The connection stays in the backlog, so accepting at once would
+// fail at once, for ever, unless a stranger's descriptor can be had.
 void Listener::pause_accepting(const error_code& error) {
   if (error == asio::error::no_descriptors && evict("no descriptor is left for the next one")) {
     return accept();

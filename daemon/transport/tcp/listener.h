@@ -49,10 +49,11 @@ class Listener : public std::enable_shared_from_this<Listener> {
     AcceptOptions options;
     AcceptHandler handler;
     Timer deadline;
-    // true while a connection is being answered, or if the slots are wrong
+    // True while a connection is being answered, or if the slots are wrong.
     bool is_claimed = false;
-    std::string last_rejection;        // the reason why the last attempt to open the channel failed
-    std::shared_ptr<Upgrade> upgrade;  // of the connection that became the channel, if under way
+    std::string last_rejection;  // The reason why the last attempt to open the channel failed.
+    // The upgrade of the connection that became the channel, if it is under way.
+    std::shared_ptr<Upgrade> upgrade;
   };
   using ExpectationPtr = std::shared_ptr<Expectation>;
 
@@ -83,7 +84,7 @@ class Listener : public std::enable_shared_from_this<Listener> {
   Acceptor acceptor_;
   Timer pause_timer_;
   std::map<ChannelId, ExpectationPtr> expectations_;
-  std::vector<std::shared_ptr<Handshake>> handshakes_;  // in the order of their arrival
+  std::vector<std::shared_ptr<Handshake>> handshakes_;  // They are in the order of their arrival.
   LogLimiter log_limiter_;
   uint64_t rejected_ = 0;
   bool is_stopped_ = false;

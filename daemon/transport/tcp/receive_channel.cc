@@ -56,13 +56,13 @@ class ReceiveConnection : public std::enable_shared_from_this<ReceiveConnection>
   const std::string peer_;
   SlotStates states_;
   FrameReader reader_;
-  std::vector<Credit> released_;  // credits that are to be sent
-  std::vector<Credit> leaving_;   // credits being sent
-  bool is_urgent_ = false;        // released_ is to be sent in this turn of the loop
-  Timer delay_;                   // until released_ is sent in any case
-  bool is_delayed_ = false;       // the timer runs
+  std::vector<Credit> released_;  // Credits that have to be sent.
+  std::vector<Credit> leaving_;   // Credits that are being sent.
+  bool is_urgent_ = false;        // released_ has to be sent in this turn of the loop.
+  Timer delay_;                   // It runs until released_ is sent in any case.
+  bool is_delayed_ = false;       // The timer runs.
   bool is_flush_posted_ = false;
-  bool is_in_handler_ = false;  // which sends credits when it ends
+  bool is_in_handler_ = false;  // The handler sends credits when it ends.
   uint64_t bytes_received_ = 0;
 };
 

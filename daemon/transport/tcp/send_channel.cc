@@ -68,9 +68,9 @@ class SendConnection : public std::enable_shared_from_this<SendConnection> {
  private:
   enum class Slot : uint8_t {
     kFree,
-    kQueued,         // its frame is not sent yet, or not known to be
-    kCreditedEarly,  // the credit has overtaken the news that the frame is sent
-    kSent,           // busy at the reader
+    kQueued,         // Its frame is not sent yet, or not known to be.
+    kCreditedEarly,  // The credit has overtaken the news that the frame is sent.
+    kSent,           // It is busy at the reader.
   };
 
   void flush();
@@ -95,10 +95,10 @@ class SendConnection : public std::enable_shared_from_this<SendConnection> {
   std::array<asio::const_buffer, kMaxPartsPerTurn> parts_;
   bool is_flush_posted_ = false;
   bool is_sending_ = false;
-  bool is_in_handler_ = false;  // which flushes when it ends
+  bool is_in_handler_ = false;  // The handler flushes when it ends.
   uint64_t bytes_sent_ = 0;
   std::array<Credit, 128> credits_;
-  size_t credit_bytes_ = 0;  // in credits_, the last one perhaps in part
+  size_t credit_bytes_ = 0;  // Bytes in credits_; the last credit may be there in part.
 };
 
 void SendConnection::write(const FrameHeader& header, std::span<const SendBuffer> buffers,

@@ -55,7 +55,7 @@ class TcpTransport final : public Transport {
 
  private:
   boost::asio::io_context& io_;
-  const std::shared_ptr<tcp::Upgrader> upgrader_;  // null: none
+  const std::shared_ptr<tcp::Upgrader> upgrader_;  // Null if there is none.
   const std::shared_ptr<RegionTable> regions_ = std::make_shared<RegionTable>();
   const std::shared_ptr<tcp::SocketTuner> tuner_;
   const std::shared_ptr<tcp::Listener> listener_;

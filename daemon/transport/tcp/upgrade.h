@@ -1,6 +1,7 @@
-// How a connection that has said its hello becomes something faster than TCP. Who connects offers
-// it in the hello, and who accepts takes it up in the reply; then both ends' upgraders talk to each
-// other over the connection, and make a channel of it: one of their own, or one over TCP.
+// The interface by which a connection that has said its hello becomes something faster than TCP.
+// The connecting side offers it in the hello, and the accepting side takes it up in the reply; then
+// both ends' upgraders talk to each other over the connection, and make a channel of it: one of
+// their own, or one over TCP.
 #pragma once
 
 #include <functional>
@@ -19,13 +20,14 @@ namespace rueda::transport::tcp {
 class Upgrade {
  public:
   virtual ~Upgrade() = default;
-  // Closes the connection; nothing is called any more.
+  // Closes the connection; no handler is called any more.
   virtual void cancel() = 0;
 };
 
-// Belongs to its transport's loop, and outlives it while upgrades are under way. The handlers get
-// the channel, or an error if the connection broke or the peer cannot do what this end insists on;
-// they are called once, and never from inside the call that starts the upgrade.
+// Makes more of connections. An upgrader belongs to its transport's loop, and outlives the
+// transport while upgrades are under way. The handlers get the channel, or an error if the
+// connection broke or the peer cannot do what this end insists on; they are called once, and never
+// from inside the call that starts the upgrade.
 class Upgrader {
  public:
   virtual ~Upgrader() = default;
@@ -37,7 +39,7 @@ class Upgrader {
   // Returns true if channels over TCP alone are to fail.
   virtual bool is_required() const = 0;
 
-  // The transport's regions, as they come and go.
+  // These tell of the transport's regions, as they come and go.
   virtual Status add_region(RegionKey key, std::span<std::byte> memory) = 0;
   virtual void remove_region(RegionKey key) = 0;
 
