@@ -80,7 +80,7 @@ Status check_segment(const Batch& batch, size_t index) {
 size_t table_bytes(const Batch& batch) {
   if (batch.segments.empty()) return 0;
   const Segment& first = batch.segments[0];
-  constexpr size_t kOthers = 4;  // words: first tile, count, head, partial
+  constexpr size_t kOthers = 4;  // The other words are the first tile, count, head and partial.
   return batch.segments.size() * sizeof(uint64_t) *
          (kOthers + first.sources.size() + first.destinations.size());
 }

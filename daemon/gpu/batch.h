@@ -22,8 +22,8 @@ inline constexpr size_t kMaxTableBytes = size_t{256} << 10;
 
 // One segment of a batch. Every address is a multiple of its elements' size.
 struct Segment {
-  uint64_t count = 0;  // elements, more than 0
-  // values that were received, and are not scaled again; 0: there are none
+  uint64_t count = 0;  // In elements; there must be more than 0.
+  // The values that were received, and are not scaled again; 0: there are none.
   DeviceAddress partial = 0;
   std::span<const DeviceAddress> sources;
   // All destinations get the same values. A destination may be a source or the partial, exactly and
@@ -37,16 +37,16 @@ struct Segment {
 //
 // A batch without sources copies the partial to the destinations.
 struct Batch {
-  DType dtype = DType::kFloat32;  // of sources, and of the sums
-  // For float32 only: float16 or bfloat16, for values that travel. `dst_dtype` may be set without a
-  // partial, or with a partial of the same type; nullopt: dtype.
+  DType dtype = DType::kFloat32;  // The type of the sources, and of the sums.
+  // These may be float16 or bfloat16, for values that travel, if `dtype` is float32. `dst_dtype`
+  // may be set without a partial, or with a partial of the same type; nullopt means `dtype`.
   std::optional<DType> partial_dtype;
   std::optional<DType> dst_dtype;
   ReduceOp op = ReduceOp::kSum;
   double prescale = 1.0;
   double postscale = 1.0;
-  int64_t divisor = 1;                // > 0; divides a sum to make an average
-  std::span<const Segment> segments;  // a batch without segments does nothing
+  int64_t divisor = 1;                // It is greater than 0, and divides a sum to make an average.
+  std::span<const Segment> segments;  // A batch without segments does nothing.
 };
 
 // Returns the bytes of a table with this batch.

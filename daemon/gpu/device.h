@@ -37,12 +37,13 @@ struct DeviceFacts {
   std::string name;
   int capability_major = 0;
   int capability_minor = 0;
-  std::array<uint8_t, 16> uuid{};  // the same in every process, whatever CUDA_VISIBLE_DEVICES says
+  // It is the same in every process, whatever CUDA_VISIBLE_DEVICES says.
+  std::array<uint8_t, 16> uuid{};
   uint64_t memory_bytes = 0;
   // True if only one process may have a context (exclusive-process mode), unless MPS has it for
   // all.
   bool is_exclusive = false;
-  bool has_mps = false;  // contexts made in this process share the GPU through MPS
+  bool has_mps = false;  // Contexts made in this process share the GPU through MPS.
 };
 
 struct DeviceOptions {
@@ -53,14 +54,14 @@ struct DeviceOptions {
 
 // The way in which memory is shared with other processes.
 enum class Sharing : uint8_t {
-  kIpc = 0,  // 64 bytes that any process of the same user can open (a CUDA IPC handle)
-  kFd = 1,   // a file descriptor, sent over a unix socket (virtual memory management)
+  kIpc = 0,  // 64 bytes that any process of the same user can open (a CUDA IPC handle).
+  kFd = 1,   // A file descriptor, sent over a unix socket (virtual memory management).
 };
 
 struct MemoryHandle {
   Sharing sharing = Sharing::kIpc;
   std::array<std::byte, 64> ipc{};
-  // belongs to the holder of this handle, who closes it; import_memory() does not close it
+  // It belongs to the holder of this handle, who closes it; import_memory() does not close it.
   int fd = -1;
   uint64_t bytes = 0;
 };

@@ -86,7 +86,7 @@ struct Half {
     uint32_t out;
     if (magnitude > 0x7f800000) {
       out = 0x7e00;
-    } else if (magnitude >= 0x477ff000) {  // rounds to 2^16, which is too large
+    } else if (magnitude >= 0x477ff000) {  // This rounds to 2^16, which is too large.
       out = 0x7c00;
     } else if (magnitude < 0x38800000) {
       // One unit in the last place of 0.5f is the smallest float16, so the addition rounds.
@@ -153,7 +153,7 @@ class Scaler {
  private:
   V prescale_;
   V postscale_;
-  V divisor_;  // or the divisor's reciprocal, which is exact for a power of two
+  V divisor_;  // It may be the divisor's reciprocal, which is exact for a power of two.
   bool is_divided_;
 };
 

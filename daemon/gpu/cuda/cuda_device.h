@@ -63,7 +63,7 @@ class CudaDevice final : public Device {
  private:
   struct Memory {
     Sharing sharing = Sharing::kIpc;
-    uint64_t bytes = 0;  // as asked for
+    uint64_t bytes = 0;  // The bytes that were asked for.
     VmmMemory vmm;       // for Sharing::kFd
   };
   struct Import {
@@ -71,7 +71,7 @@ class CudaDevice final : public Device {
     std::array<std::byte, 64> ipc{};
     uint64_t bytes = 0;
     VmmMemory vmm;  // for Sharing::kFd
-    // for a join, or memory that is reached; the other fields are then unset
+    // These are set for a join, or memory that is reached; the other fields are then unset.
     std::vector<VmmMemory> pieces;
     bool is_reached = false;
   };
@@ -84,7 +84,7 @@ class CudaDevice final : public Device {
 
   CudaDevice(const DeviceOptions& options, DeviceFacts facts, const Driver& driver,
              uint32_t multiprocessors);
-  // Returns base and size of memory that was allocated or imported here; 0: the address is in
+  // Returns base and size of memory that was allocated or imported here; 0 if the address is in
   // neither.
   std::pair<DeviceAddress, uint64_t> known(DeviceAddress address) const;
   // Remembers pinned memory, with the device's address of it.

@@ -10,7 +10,7 @@ namespace {
 
 // So many blocks keep the memory accesses of every multiprocessor in flight.
 constexpr uint64_t kBlocksPerMultiprocessor = 4;
-constexpr size_t kMaxOfABatch = 255;  // limit of cuStreamBatchMemOp
+constexpr size_t kMaxOfABatch = 255;  // This is the limit of cuStreamBatchMemOp.
 
 }  // namespace
 

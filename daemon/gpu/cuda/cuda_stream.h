@@ -36,7 +36,7 @@ class CudaStream final : public Stream {
   struct Slot {
     uint64_t* host = nullptr;
     uint64_t* device = nullptr;
-    cudaEvent_t is_free = nullptr;  // recorded behind the last kernel that used the slot
+    cudaEvent_t is_free = nullptr;  // It is recorded behind the last kernel that used the slot.
   };
   static constexpr size_t kSlots = 4;
 

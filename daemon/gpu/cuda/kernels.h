@@ -19,7 +19,7 @@ inline constexpr size_t kInlineWords = 480;
 struct Launch {
   Shape shape;
   Scales scales;
-  const uint64_t* table = nullptr;  // on the device; null: the table is inline_table
+  const uint64_t* table = nullptr;  // It is on the device; null: the table is inline_table.
   uint64_t inline_table[kInlineWords];
 };
 static_assert(sizeof(Launch) <= 4096);

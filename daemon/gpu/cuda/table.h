@@ -15,7 +15,7 @@
 namespace rueda::gpu::cuda {
 
 inline constexpr uint32_t kVectorBytes = 16;
-inline constexpr uint32_t kThreads = 256;  // in a block
+inline constexpr uint32_t kThreads = 256;  // The threads of a block.
 inline constexpr uint32_t kVectorsPerThread = 4;
 inline constexpr uint32_t kTileVectors = kThreads * kVectorsPerThread;
 inline constexpr uint64_t kNoVectors = UINT64_MAX;
@@ -32,7 +32,7 @@ struct Shape {
   uint32_t sources = 0;
   uint32_t destinations = 0;
   uint32_t row_words = 0;
-  uint64_t tiles = 0;  // of all segments
+  uint64_t tiles = 0;  // The tiles of all segments.
 };
 
 // Fills `words`, which must have room for table_bytes(batch). The batch must have passed

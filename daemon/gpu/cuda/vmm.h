@@ -12,7 +12,7 @@ namespace rueda::gpu::cuda {
 // Physical memory and the address at which it is mapped.
 struct VmmMemory {
   DeviceAddress base = 0;
-  uint64_t bytes = 0;  // a multiple of the granule
+  uint64_t bytes = 0;  // A multiple of the granule.
   CUmemGenericAllocationHandle handle = 0;
 };
 

@@ -28,7 +28,7 @@ struct Config {
   unsigned int magic = 0xcafebeef;
   unsigned int version = 21800;
   int blocking = 0;
-  int cga_cluster_size = INT_MIN;  // NCCL chooses, as for every field that is INT_MIN or null
+  int cga_cluster_size = INT_MIN;  // NCCL chooses, as for every field that is INT_MIN or null.
   int min_ctas = INT_MIN;
   int max_ctas = INT_MIN;
   const char* net_name = nullptr;
@@ -59,8 +59,8 @@ Result<Library> load();
 // Converts an outcome to a Status, which is never kUnavailable.
 Status to_status(const Library& library, Comm comm, int outcome, const std::string& what);
 
-// Return the number of ncclDataType_t for every dtype but bool, and the number of ncclRedOp_t for
-// sum, min, max and product; -1 if NCCL has none.
+// These return the number of ncclDataType_t for every dtype but bool, and the number of ncclRedOp_t
+// for sum, min, max and product; -1 if NCCL has none.
 int number_of(DType dtype);
 int number_of(ReduceOp op);
 

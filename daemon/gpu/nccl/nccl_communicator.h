@@ -11,7 +11,7 @@ namespace rueda::gpu::nccl {
 
 // The functions of the device that a communicator needs.
 struct Host {
-  // Called before each call: makes the device this thread's.
+  // It is called before each call, and makes the device this thread's.
   std::function<Status()> enter;
   std::function<CudaStream(Stream&)> handle_of;
 };

@@ -30,7 +30,7 @@ struct PlacedCopy {
 struct PlacedAcross {
   uint32_t communicator = 0;
   Place at;
-  uint64_t count = 0;  // elements
+  uint64_t count = 0;  // In elements.
   DType dtype = DType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
   std::optional<int> root;
@@ -44,11 +44,11 @@ struct CounterWait {
 // The operations of a stream are carried out in turn, each once its counters have their values. Its
 // writes are made at the end, whether or not it has failed.
 struct WorkerOperation {
-  uint64_t number = 0;  // reported when the operation has ended
+  uint64_t number = 0;  // It is reported when the operation has ended.
   uint32_t stream = 0;
   std::vector<CounterWait> waits;
-  std::vector<PlacedCopy> copies_before;  // done before the launch
-  std::optional<PlacedAcross> across;     // done before the launch
+  std::vector<PlacedCopy> copies_before;  // They are done before the launch.
+  std::optional<PlacedAcross> across;     // It is done before the launch.
   // The batch's segments are those below.
   Batch batch;
   std::vector<PlacedSegment> segments;

@@ -61,7 +61,7 @@ Result<std::vector<DeviceAddress>> Devices::reach_all(Device& device) {
   std::vector<DeviceAddress> addresses;
   for (const auto& [id, memory] : memories_) {
     const Result<DeviceAddress> at = reach(device, memory);
-    if (!at.is_ok()) return at.status();  // memory that was reached goes with the device
+    if (!at.is_ok()) return at.status();  // Memory that was reached goes with the device.
     addresses.push_back(at.value());
   }
   return addresses;

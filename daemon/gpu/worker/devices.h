@@ -52,7 +52,7 @@ class Devices {
 
   // These are as in Device. If a call fails, nothing that it opened stays open.
   Result<MemoryId> import_memory(size_t gpu, const MemoryHandle& handle);
-  // kInvalidArgument: the pieces are on different GPUs
+  // The error is kInvalidArgument if the pieces are on different GPUs.
   Result<MemoryId> join(std::span<const MemoryId> pieces);
   Result<MemoryId> allocate(uint64_t bytes);
   // Makes host memory, which is pinned, accessible to kernels of all GPUs. It must be closed before
@@ -72,8 +72,8 @@ class Devices {
   struct Memory {
     size_t owner = 0;
     bool is_scratch = false;
-    std::vector<DeviceAddress> at;  // indexed by GPU
-    std::span<std::byte> host;      // pinned by the first GPU, and reached by the others
+    std::vector<DeviceAddress> at;  // The index is the GPU.
+    std::span<std::byte> host;      // The first GPU has pinned it, and the others reach it.
   };
 
   Result<std::unique_ptr<Device>> open_peer(const std::array<uint8_t, 16>& uuid);

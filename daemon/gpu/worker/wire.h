@@ -37,7 +37,7 @@ inline constexpr uint32_t kMaxWorkerStreams = 3 + kMaxCommunicators;
 inline constexpr size_t kMaxCommands = 16384;
 
 enum class WorkerMessage : uint32_t {
-  // From the daemon:
+  // These come from the daemon.
   kOpen = 1,          // OpenBody; the first message, sent once
   kAddMemory = 2,     // AddMemoryBody; answered
   kRemoveMemory = 3,  // RemoveMemoryBody; for memory that no later command names
@@ -52,8 +52,8 @@ enum class WorkerMessage : uint32_t {
   kConnect = 11,
   kDisconnect = 12,  // CommunicatorBody; for a communicator that no later command names
   kAcross = 13,      // AcrossBody
-  // From the worker:
-  // ReadyBody: a device is open; for a device after the first it comes before kMemoryAdded
+  // These come from the worker. kReady has a ReadyBody: a device is open; for a device after the
+  // first it comes before kMemoryAdded.
   kReady = 16,
   kMemoryAdded = 17,  // OutcomeBody about the memory's number, text; answers 2 and 9
   kEnded = 18,        // OutcomeBody about the operation's number, text
@@ -63,20 +63,20 @@ enum class WorkerMessage : uint32_t {
 };
 
 enum class MemoryKind : uint32_t {
-  kIpc = 0,      // device memory, by its IPC handle
-  kFd = 1,       // device memory, by a descriptor
-  kHost = 2,     // a memfd that cannot shrink, and is pinned
-  kScratch = 3,  // memory of the first device, allocated by the worker
-  kJoined = 4,   // only made by kJoinMemory
-  kMapped = 5,   // as kHost, but kernels use it like device memory
+  kIpc = 0,      // Device memory, by its IPC handle.
+  kFd = 1,       // Device memory, by a descriptor.
+  kHost = 2,     // A memfd that cannot shrink, and is pinned.
+  kScratch = 3,  // Memory of the first device, allocated by the worker.
+  kJoined = 4,   // Only kJoinMemory makes it.
+  kMapped = 5,   // It is like kHost, but kernels use it like device memory.
 };
 
 struct OpenBody {
-  std::array<uint8_t, 16> uuid{};  // of the first device
+  std::array<uint8_t, 16> uuid{};  // The uuid of the first device.
   // The time within which a batch that has begun must be done, or the device is taken for lost.
   // Messages kAlive are at least half a second apart.
   int64_t timeout_ms = 0;
-  uint64_t memory_limit_bytes = 0;  // of each device
+  uint64_t memory_limit_bytes = 0;  // The limit of each device.
 };
 
 // For kIpc and kFd the memory's GPU is opened, too, if it is not open yet.
@@ -84,7 +84,7 @@ struct AddMemoryBody {
   uint32_t memory = 0;
   MemoryKind kind = MemoryKind::kIpc;
   uint64_t bytes = 0;
-  std::array<uint8_t, 16> uuid{};  // the GPU that has the memory; unset for other kinds
+  std::array<uint8_t, 16> uuid{};  // The GPU that has the memory; unset for other kinds.
   std::array<std::byte, 64> ipc{};
 };
 
@@ -92,7 +92,7 @@ struct AddMemoryBody {
 // memory may be removed in any order.
 struct JoinMemoryBody {
   uint32_t memory = 0;
-  uint32_t pieces = 0;  // number of uint32_t that follow
+  uint32_t pieces = 0;  // The number of uint32_t that follow.
 };
 
 struct RemoveMemoryBody {
@@ -131,7 +131,7 @@ struct ConnectBody {
   int32_t rank = 0;
   int32_t size = 0;
   uint32_t reserved = 0;
-  int64_t timeout_ms = 0;  // time for all members to come; otherwise the worker ends
+  int64_t timeout_ms = 0;  // The time for all members to come; otherwise the worker ends.
   CommunicatorId id{};
 };
 
@@ -141,8 +141,8 @@ struct AcrossBody {
   uint32_t stream = 0;
   uint32_t communicator = 0;
   Place at;
-  uint64_t count = 0;  // elements
-  int32_t root = -1;   // for a broadcast, the member that is the root; else -1
+  uint64_t count = 0;  // In elements.
+  int32_t root = -1;   // For a broadcast, the member that is the root; else -1.
   uint8_t dtype = 0;
   uint8_t op = 0;
   uint16_t reserved = 0;
@@ -169,7 +169,7 @@ struct ReduceBody {
 
 struct WriteBody {
   uint32_t stream = 0;
-  uint32_t writes = 0;  // number of CounterWrites that follow
+  uint32_t writes = 0;  // The number of CounterWrites that follow.
 };
 
 struct CounterWrite {
@@ -192,7 +192,7 @@ struct ReadyBody {
 struct OutcomeBody {
   uint64_t about = 0;
   int32_t code = 0;
-  uint32_t text_bytes = 0;  // length of the sentence that follows
+  uint32_t text_bytes = 0;  // The length of the sentence that follows.
 };
 
 // A message that is being built, or taken apart. Bodies are trivially copyable.
@@ -219,8 +219,8 @@ class Packet {
   bool take_bytes(void* data, size_t bytes);
   bool is_taken() const { return at_ == bytes_.size(); }
 
-  // Released when the descriptor has been closed here: the pointer's last holder can then close the
-  // last copy.
+  // It is released when the descriptor has been closed here: the pointer's last holder can then
+  // close the last copy.
   std::shared_ptr<void> behind_fd;
   UniqueFd fd;
 
@@ -233,7 +233,7 @@ class Packet {
 // Adds an outcome, which must be the last part of a message.
 void add_outcome(Packet& packet, uint64_t about, const Status& status);
 Packet make_outcome(WorkerMessage type, uint64_t about, const Status& status);
-// The outcome in a received message.
+// The outcome that a received message tells.
 struct Outcome {
   uint64_t about = 0;
   Status status;

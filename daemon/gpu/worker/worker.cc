@@ -19,7 +19,7 @@ namespace {
 
 constexpr size_t kCallsOfALine = 65536;
 constexpr int kMessagesOfATurn = 64;
-// keeps counters of different streams in different cache lines
+// It keeps counters of different streams in different cache lines.
 constexpr size_t kCounterStride = 64;
 constexpr TicksMs kMaxSilenceMs = 500;
 
@@ -245,7 +245,7 @@ Status Worker::begin(Line& line) {
 
 Status Worker::queue_work(Line& line, Call call) {
   return queue(line, [&line, call = std::move(call)](Stream& stream) {
-    if (!line.failed.is_ok()) return Status::ok();  // an operation ends with its first error
+    if (!line.failed.is_ok()) return Status::ok();  // An operation ends with its first error.
     return call(stream);
   });
 }
@@ -329,7 +329,7 @@ bool Worker::make_calls_of(Line& line, size_t gpu) {
         stop(health);
         return has_made;
       }
-      if (status.code() == Code::kUnavailable) return has_made;  // the stream has much queued
+      if (status.code() == Code::kUnavailable) return has_made;  // The stream has much queued.
       if (line.failed.is_ok()) line.failed = status;
     }
     track.calls.pop_front();
@@ -674,13 +674,13 @@ void Worker::put_joins_first(std::vector<Memory>& memories) {
 
 // A batch that has been read, with places in memory that is open.
 struct Worker::Received {
-  Batch batch;  // without its segments
+  Batch batch;  // It has no segments.
   size_t partials = 0;
   size_t sources = 0;
   size_t destinations = 0;
-  std::vector<uint64_t> counts;  // indexed by segment
-  std::vector<Target> targets;   // for each segment: the partial, the sources, the destinations
-  Status failed;                 // the first error of a place
+  std::vector<uint64_t> counts;  // The index is the segment.
+  std::vector<Target> targets;   // For each segment: the partial, the sources, the destinations.
+  Status failed;                 // The first error of a place.
 
   size_t places() const { return partials + sources + destinations; }
   // Returns the size of an element at the k-th place of a segment.

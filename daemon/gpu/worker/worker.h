@@ -53,11 +53,11 @@ class Worker {
  private:
   struct Memory {
     MemoryKind kind = MemoryKind::kIpc;
-    Devices::MemoryId id = 0;   // of the memory that kernels use
-    std::byte* host = nullptr;  // for host memory
+    Devices::MemoryId id = 0;   // It names the memory that kernels use.
+    std::byte* host = nullptr;  // It is set for host memory.
     uint64_t bytes = 0;
     std::array<std::byte, 64> ipc{};
-    std::vector<Devices::MemoryId> pieces;  // for joined memory
+    std::vector<Devices::MemoryId> pieces;  // They are set for joined memory.
   };
   struct UnderWay {
     uint64_t operation = 0;
@@ -82,31 +82,32 @@ class Worker {
     uint64_t told = 0;
   };
   struct Line {
-    std::vector<std::unique_ptr<Track>> tracks;  // indexed by open GPU; that of the first GPU leads
+    // The index is the open GPU; the first GPU's track leads.
+    std::vector<std::unique_ptr<Track>> tracks;
     // Counters in pinned memory: how many operations have begun, and have ended, on the first
     // device, and the last launch that is shared out to the other GPUs, which wait for it.
     uint64_t* begun = nullptr;
     uint64_t* ended = nullptr;
     uint64_t* shared_out = nullptr;
-    uint64_t launches = 0;           // shared launches that have been read
-    uint64_t told = 0;               // shared launches that the first device has been given
-    uint64_t queued = 0;             // operations whose end has been read
-    bool is_open = false;            // some command of the next operation has been read
-    bool has_begun = false;          // the beginning of the open operation is among the calls
-    Status failed;                   // error of the operation whose calls are being made
-    std::deque<UnderWay> under_way;  // in the order in which they end
+    uint64_t launches = 0;           // Shared launches that have been read.
+    uint64_t told = 0;               // Shared launches that the first device has been given.
+    uint64_t queued = 0;             // Operations whose end has been read.
+    bool is_open = false;            // Some command of the next operation has been read.
+    bool has_begun = false;          // The beginning of the open operation is among the calls.
+    Status failed;                   // The error of the operation whose calls are being made.
+    std::deque<UnderWay> under_way;  // They are in the order in which they end.
     uint64_t seen_begun = 0;
     uint64_t seen_ended = 0;
     TicksMs seen_at = 0;
-    bool goes_across = false;  // the line waits for other nodes, so it has no deadline
+    bool goes_across = false;  // The line waits for other nodes, so it has no deadline.
   };
   struct Member {
-    std::unique_ptr<Communicator> communicator;  // null: `failed` says why there is none
+    std::unique_ptr<Communicator> communicator;  // If it is null, `failed` says why.
     Status failed;
     int size = 0;
     TicksMs timeout_ms = 0;
-    std::optional<TicksMs> since;  // set while other members are waited for
-    bool is_there = false;         // all members have come
+    std::optional<TicksMs> since;  // Set while other members are waited for.
+    bool is_there = false;         // All members have come.
   };
   // A place in device memory that exists.
   struct Target {
@@ -197,17 +198,18 @@ class Worker {
   Devices devices_;
   int64_t timeout_ms_ = 0;
   std::map<uint32_t, Memory> memories_;
-  std::map<Devices::MemoryId, size_t> joined_;  // pieces, with the number of joins that use them
+  // The pieces, with the number of joins that use them.
+  std::map<Devices::MemoryId, size_t> joined_;
   // Memory that is closed once nothing is under way, because closing may wait for that, and no join
   // uses it.
   std::vector<Memory> removed_;
-  std::vector<ToBeAdded> to_be_added_;  // added once `removed_` has been closed
+  std::vector<ToBeAdded> to_be_added_;  // They are added once `removed_` has been closed.
   std::array<std::unique_ptr<Line>, kMaxWorkerStreams> lines_;
-  std::map<uint32_t, Member> members_;  // keyed by communicator
-  size_t under_way_ = 0;                // operations of which some command has been read
+  std::map<uint32_t, Member> members_;  // The key is the communicator.
+  size_t under_way_ = 0;                // Operations of which some command has been read.
   std::deque<Packet> outgoing_;
   TicksMs said_at_ = 0;
-  TicksMs now_ = 0;  // time of the turn
+  TicksMs now_ = 0;  // The time of the turn.
   bool has_moved_ = false;
   bool is_over_ = false;
   Status over_;
