@@ -15,16 +15,16 @@
 namespace rueda {
 
 struct Config {
-  std::string node_id;              // default: the host's name
-  std::vector<std::string> labels;  // of this node: key=value
+  std::string node_id;              // The default is the host's name.
+  std::vector<std::string> labels;  // The labels of this node, as key=value.
   std::string socket = "/run/rueda/ruedad.sock";
-  std::string listen_host = "127.0.0.1";  // whoever reaches the ports is trusted to a large extent
-  std::string advertise_host;  // host by which others reach this node; empty: the launcher's
+  std::string listen_host = "127.0.0.1";  // Whoever reaches the ports is trusted to a large extent.
+  std::string advertise_host;  // The host by which others reach this node; empty: the launcher's.
   uint16_t control_port = 28400;
-  // one for each data loop; loops beyond the list take free ports
+  // One for each data loop; loops beyond the list take free ports.
   std::vector<uint16_t> data_ports = {28401};
   uint16_t http_port = 28402;
-  std::vector<std::string> nodes;  // the static membership: node_id=host:port
+  std::vector<std::string> nodes;  // The static membership, as node_id=host:port.
   int64_t fusion_threshold_bytes = int64_t{64} << 20;
   std::string coordination = core::to_string(core::kDefaultCoordination);
   std::string reducer = core::to_string(core::Reducer::kNode);
@@ -32,13 +32,16 @@ struct Config {
   core::TreeOptions tree;
   uint64_t chunk_bytes = 256u << 10;
   uint64_t staging_bytes = 64u << 20;
-  int reduce_threads = 0;  // 0: as many as cores, at most 4
-  std::string cpus;        // CPUs of the daemon's threads; empty: the system chooses
-  int data_loops = -1;     // -1: 1, but 0 with 2 CPUs or fewer; 0: the control loop does the work
-  std::string gpu_plugin;  // plugin of GPU workers; empty: librueda_cuda.so, where it is looked for
+  int reduce_threads = 0;  // 0 means as many as cores, at most 4.
+  std::string cpus;        // The CPUs of the daemon's threads; empty: the system chooses.
+  // -1 means 1, but 0 with 2 CPUs or fewer; with 0 the control loop does the work.
+  int data_loops = -1;
+  // The plugin of GPU workers; empty: librueda_cuda.so, where it is looked for.
+  std::string gpu_plugin;
   uint64_t gpu_staging_bytes = uint64_t{1} << 30;
   std::string gpu_adds = "no";
-  // Limits for one user of this node; 0: the default of session::Quota for this machine.
+  // These are limits for one user of this node; 0 means the default of session::Quota for this
+  // machine.
   struct {
     uint64_t jobs = 0;
     uint64_t connections = 0;
@@ -50,17 +53,17 @@ struct Config {
   } quota;
   int64_t timeout_ms = 10'000;
   int64_t start_timeout_ms = 60'000;
-  double stall_check_seconds = 10;    // 0: stalls are not looked for
-  double stall_shutdown_seconds = 0;  // 0: a stall never ends a job
+  double stall_check_seconds = 10;    // 0 means that stalls are not looked for.
+  double stall_shutdown_seconds = 0;  // 0 means that a stall never ends a job.
   std::string tcp_congestion = "auto";
-  uint32_t streams = 1;            // to each neighbour
-  std::string transport = "auto";  // "auto", "rdma" or "tcp"
+  uint32_t streams = 1;            // To each neighbour.
+  std::string transport = "auto";  // It is "auto", "rdma" or "tcp".
   std::string log_level = "info";
   std::string log_format = "text";
-  bool is_private = false;  // true for a launcher's daemon, which serves one job
-  // a descriptor to which one line of JSON is written when the daemon is ready; -1: none
+  bool is_private = false;  // True for a launcher's daemon, which serves one job.
+  // A descriptor to which one line of JSON is written when the daemon is ready; -1: none.
   int ready_fd = -1;
-  // for a private daemon, a descriptor whose other end its launcher holds as long as it lives
+  // For a private daemon, a descriptor whose other end its launcher holds as long as it lives.
   int leash_fd = -1;
 };
 

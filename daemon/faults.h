@@ -8,8 +8,8 @@
 namespace rueda {
 
 struct Faults {
-  bool corrupts_reduction = false;  // every result is wrong
-  int64_t clock_skew_ns = 0;        // is added to the clock of timelines
+  bool corrupts_reduction = false;  // Every result is wrong.
+  int64_t clock_skew_ns = 0;        // It is added to the clock of timelines.
 };
 
 // Returns the faults that this program makes.

@@ -51,7 +51,7 @@ bool write_all(int fd, std::string_view text) {
     const ssize_t written = ::write(fd, text.data(), text.size());
     if (written >= 0) {
       text.remove_prefix(static_cast<size_t>(written));
-      // another process that shares the descriptor has made it non-blocking
+      // Another process that shares the descriptor has made it non-blocking.
     } else if (errno == EAGAIN) {
       pollfd room{fd, POLLOUT, 0};
       (void)::poll(&room, 1, -1);
@@ -140,10 +140,11 @@ class Backlog {
   Condition changed_;
   std::unique_ptr<spdlog::formatter> formatter_ RUEDA_GUARDED_BY(mutex_);
   std::deque<std::string> lines_ RUEDA_GUARDED_BY(mutex_);
-  size_t bytes_ RUEDA_GUARDED_BY(mutex_) = 0;  // of `lines_`, and of the line that is being written
+  // The bytes of `lines_`, and of the line that is being written.
+  size_t bytes_ RUEDA_GUARDED_BY(mutex_) = 0;
   bool is_writing_ RUEDA_GUARDED_BY(mutex_) = false;
   uint64_t lost_ RUEDA_GUARDED_BY(mutex_) = 0;
-  uint64_t told_ RUEDA_GUARDED_BY(mutex_) = 0;  // dropped lines that the log has reported
+  uint64_t told_ RUEDA_GUARDED_BY(mutex_) = 0;  // Dropped lines that the log has reported.
 };
 
 class BacklogSink final : public spdlog::sinks::sink {

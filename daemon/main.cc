@@ -119,7 +119,7 @@ int data_threads(const Config& config) {
 struct RdmaChoice {
   bool is_used = false;
   bool is_required = false;
-  // Not ok: RDMA was asked for, or a device is there, and it cannot be used.
+  // If it is not ok, RDMA was asked for, or a device is there, and it cannot be used.
   Status trouble;
 };
 
@@ -253,7 +253,7 @@ class Daemon {
   std::unique_ptr<session::SessionServer> sessions_;
   uint64_t counted_rejected_ = 0;
   uint64_t counted_abandoned_ = 0;
-  uint64_t counted_lost_lines_ = 0;  // belongs to the HTTP thread
+  uint64_t counted_lost_lines_ = 0;  // It belongs to the HTTP thread.
   engine::LoopWatch loop_watch_;
   service::DaemonInfo info_;
   std::optional<service::GrpcServers> grpc_;
@@ -343,7 +343,7 @@ Status Daemon::start_services() {
 
   await_signal();
   if (config_.leash_fd >= 0) await_launchers_end();
-  grpc_->serve();  // gRPC tells callers the addresses, all of which are known by now
+  grpc_->serve();  // gRPC tells callers the addresses, all of which are known by now.
   grpc_->set_serving(true);
   ready_ = true;
   say_ready();
@@ -469,7 +469,7 @@ void Daemon::say_delivering() {
     if (error) return;
     spdlog::info("node {} still hands on data that other nodes wait for", config_.node_id);
     if (config_.is_private && config_.ready_fd >= 0) {
-      (void)!::write(config_.ready_fd, ".", 1);  // a launcher that is gone does not read it
+      (void)!::write(config_.ready_fd, ".", 1);  // A launcher that is gone does not read it.
     }
     say_delivering();
   });

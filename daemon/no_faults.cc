@@ -1,4 +1,4 @@
-// The faults of ruedad: none.
+// ruedad has no faults.
 #include "daemon/faults.h"
 
 namespace rueda {

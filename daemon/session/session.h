@@ -40,7 +40,7 @@ struct Buffer {
   std::shared_ptr<Arena> arena;
   std::byte* data = nullptr;
   size_t bytes = 0;
-  // For a tensor in device memory these two replace the arena: DeviceMemory::id, and the offset in
+  // These two replace the arena for a tensor in device memory: DeviceMemory::id, and the offset in
   // that memory.
   uint32_t device_memory = 0;
   uint64_t device_offset = 0;
@@ -66,7 +66,7 @@ struct DeviceMemory {
 // A submission that was copied out of shared memory and checked.
 struct Submission {
   Ticket ticket;
-  // Stands for everything but the ticket: two submissions of this daemon with the same value are
+  // It stands for everything but the ticket: two submissions of this daemon with the same value are
   // equal in all other fields, and 0 means that the content is not known.
   uint64_t content = 0;
   std::shared_ptr<const core::TensorDescriptor> descriptor;
@@ -86,7 +86,7 @@ struct Submission {
 
 struct Attach {
   JobId job;
-  std::string token;  // limits::kTokenBytes raw bytes
+  std::string token;  // It has limits::kTokenBytes raw bytes.
   Rank rank;
   LocalRank local_rank;
   Credentials peer;
@@ -106,7 +106,7 @@ struct Started {
 struct TimelineWish {
   bool begins = false;
   bool wants_chunks = false;
-  std::string path;  // the path of the file, on node 0
+  std::string path;  // The path of the file, on node 0.
 };
 
 // A value that is not finite, as the client is told of it (rueda_abi_nonfinite).
@@ -192,8 +192,8 @@ class SessionEvents {
 using GrpcHandoff = std::function<void(int fd, const Credentials& peer)>;
 
 struct ServerOptions {
-  std::string socket_path;  // "@name" is an abstract socket; an unused leftover file is replaced
-  uint32_t ring_capacity = 16384;  // the records of each ring; a power of two
+  std::string socket_path;  // "@name" is an abstract socket; an unused leftover file is replaced.
+  uint32_t ring_capacity = 16384;  // The records of each ring; a power of two.
   int64_t handshake_timeout_ms = 5000;
   std::shared_ptr<Ledger> ledger = std::make_shared<Ledger>();
   // If true, clients that have not attached cannot send descriptors; the kernel refuses them if it
@@ -202,12 +202,12 @@ struct ServerOptions {
 };
 
 struct ServerStats {
-  uint64_t sessions = 0;  // sessions that are attached now
-  uint64_t rejected = 0;  // strangers, garbage, wrong versions, refused attaches
-  uint64_t arenas = 0;    // arenas that are mapped now
+  uint64_t sessions = 0;  // Sessions that are attached now.
+  uint64_t rejected = 0;  // Strangers, garbage, wrong versions, refused attaches.
+  uint64_t arenas = 0;    // Arenas that are mapped now.
   uint64_t arena_bytes = 0;
-  uint64_t submission_queue_depth = 0;  // submissions in flight, of all sessions
-  uint64_t abandoned_doors = 0;         // doors of the whole process (doors.h)
+  uint64_t submission_queue_depth = 0;  // Submissions in flight, of all sessions.
+  uint64_t abandoned_doors = 0;  // The doors of the whole process that were abandoned (doors.h).
 };
 
 // While the server is watched (PollSource::watch), clients that submit need not ring.

@@ -21,7 +21,7 @@ using LinkId = uint64_t;
 struct Envelope {
   JobId job;
   core::Message message;
-  // With Join, Start and Fail: it proves that the sender belongs to the job (proof.h).
+  // It proves, with Join, Start and Fail, that the sender belongs to the job (proof.h).
   std::string proof;
 };
 

@@ -88,7 +88,7 @@ class JobTrace {
   Tensors launched_;  // The tensors that were last launched without a plan.
   std::map<Key, UnderWay> operations_;
   UnderWay* launched_last_ = nullptr;
-  // By lane: each track, and where its last event ends.
+  // The tracks of each lane, and where the last event of each ends.
   std::array<std::vector<std::pair<uint32_t, int64_t>>, 3> lanes_;
 };
 

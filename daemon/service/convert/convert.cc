@@ -13,7 +13,7 @@
 namespace rueda::service {
 namespace {
 
-constexpr size_t kMaxTextBytes = 4096;  // the longest reason that is taken from another node
+constexpr size_t kMaxTextBytes = 4096;  // The longest reason that is taken from another node.
 
 constexpr int64_t kMaxStallMs = 86'400'000;
 

@@ -142,7 +142,7 @@ Result<core::DescriptorPtr> read_tensor(const v1::TensorDescriptor& from) {
   int64_t room = static_cast<int64_t>(limits::kMaxTensorBytes);
   to->shape.assign(from.shape().begin(), from.shape().end());
   for (int64_t dim : from.shape()) {
-    if (is_set) break;  // for a change of process sets these are ranks, which the core checks
+    if (is_set) break;  // For a change of process sets these are ranks, which the core checks.
     if (dim < 0 || dim > room) return broken("an impossible shape for tensor " + from.name());
     room /= std::max<int64_t>(dim, 1);
   }

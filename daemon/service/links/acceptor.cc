@@ -27,7 +27,8 @@ namespace {
 constexpr int kBacklog = 4096;
 constexpr uint64_t kStopId = 0;
 constexpr uint64_t kListenerId = 1;
-constexpr int kAtOnce = 64;  // connections accepted before other descriptors get their turn
+// So many connections are accepted before other descriptors get their turn.
+constexpr int kAtOnce = 64;
 
 struct Address {
   std::array<uint8_t, 16> bytes{};
@@ -79,7 +80,7 @@ std::optional<Address> address_of(const std::string& peer) {
   to.port = static_cast<uint16_t>(std::strtoul(text.c_str() + colon + 1, nullptr, 10));
   text.resize(colon);
   std::erase_if(text, [](char c) { return c == '[' || c == ']'; });
-  text.resize(std::min(text.size(), text.find('%')));  // without the network interface
+  text.resize(std::min(text.size(), text.find('%')));  // This drops the network interface.
   if (::inet_pton(is_v6 ? AF_INET6 : AF_INET, text.c_str(), to.bytes.data()) != 1) {
     return std::nullopt;
   }

@@ -30,7 +30,7 @@ struct AcceptorLimits {
   int64_t all_bytes = int64_t{32} << 20;
   int64_t bytes_a_second = 64 << 10;
   std::chrono::milliseconds retry =
-      std::chrono::milliseconds(100);  // pause after descriptors have run out
+      std::chrono::milliseconds(100);  // The pause after descriptors have run out.
 };
 
 // Returns limits for as many strangers as descriptors allow: strangers may take an eighth of them.
@@ -57,12 +57,13 @@ class Acceptor {
 
  private:
   struct Connection {
-    // a descriptor of the same connection as gRPC's, by which the acceptor ends it and sees its end
+    // A descriptor of the same connection as gRPC's, by which the acceptor ends it and sees its
+    // end.
     UniqueFd socket;
     std::string peer;
     std::string address;
     bool needed = false;
-    int64_t base_bytes = 0;  // bytes that it had sent when it became a stranger
+    int64_t base_bytes = 0;  // Bytes that it had sent when it became a stranger.
     std::chrono::steady_clock::time_point since;
     int64_t held_bytes = 0;
   };
@@ -81,12 +82,12 @@ class Acceptor {
   UniqueFd stop_;
   Take take_;
   std::thread thread_;
-  mutable Mutex mutex_;  // guards the fields below
+  mutable Mutex mutex_;  // It guards the fields below.
   uint64_t last_id_ RUEDA_GUARDED_BY(mutex_) = 0;
   std::map<uint64_t, Connection> connections_ RUEDA_GUARDED_BY(mutex_);
   std::map<std::string, uint64_t> by_peer_ RUEDA_GUARDED_BY(mutex_);
   Crowd<uint64_t> strangers_ RUEDA_GUARDED_BY(mutex_);
-  int64_t held_bytes_ RUEDA_GUARDED_BY(mutex_) = 0;  // of all strangers
+  int64_t held_bytes_ RUEDA_GUARDED_BY(mutex_) = 0;  // The bytes of all strangers.
 };
 
 // Returns a name for a peer's machine: its IPv4 address, or the network of its IPv6 address. The

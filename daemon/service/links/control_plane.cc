@@ -56,7 +56,8 @@ constexpr TicksMs kStrangersMessageMs = 20;
 constexpr TicksMs kStrangersBurstMs = 1'000;
 constexpr size_t kStrangersBytesPerMs = 256;
 constexpr size_t kMaxOfAConnection = 2;
-constexpr size_t kMaxFailBytes = 16 << 10;  // of a job that this daemon does not know yet
+// The limit for a job that this daemon does not know yet.
+constexpr size_t kMaxFailBytes = 16 << 10;
 
 }  // namespace
 
@@ -150,7 +151,7 @@ void GrpcControlPlane::dial(engine::LinkId id) {
   if (it == links_.end() || stopped_) return;
   if (it->second.channel) return open(id);
   const Result<HostPort> where = parse_dial_address(it->second.address);
-  // such an address never becomes valid
+  // Such an address never becomes valid.
   if (!where.is_ok()) return note_trouble(it->second, where.status());
   auto resolved = lifetime_.guard([this, id](const Result<std::string>& target) {
     if (!links_.contains(id) || stopped_) return;
@@ -210,11 +211,11 @@ void GrpcControlPlane::adopt(Link& link, std::shared_ptr<Stream> stream) {
 }
 
 void GrpcControlPlane::accept(CallQueue& queue, std::unique_ptr<LinkArrival> arrival) {
-  // address and port: they name one connection
+  // It has address and port, which name one connection.
   const std::string peer_address = arrival->context.peer();
   AcceptedStream accepted = accept_stream(queue, std::move(arrival));
   std::shared_ptr<void> place = arrivals_->enter(peer_address);
-  if (!place) {  // the loop has enough to do with calls that came before
+  if (!place) {  // The loop has enough to do with calls that came before.
     accepted.start({[](v1::LinkMessage, size_t) {}, {}});
     return accepted.stream->abort();
   }
@@ -617,7 +618,7 @@ bool GrpcControlPlane::is_wanted(const Link& link, const v1::LinkMessage& messag
     case v1::JobMessage::kJoin:
     case v1::JobMessage::kHandover: return events_->knows(said.job_id());
     case v1::JobMessage::kFail: return said.ByteSizeLong() <= kMaxFailBytes;
-    // whoever reads the message says what is wrong with it
+    // Whoever reads the message says what is wrong with it.
     case v1::JobMessage::BODY_NOT_SET: return true;
     default: return false;
   }

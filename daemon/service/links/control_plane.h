@@ -41,10 +41,10 @@ struct ControlPlaneOptions {
 
 struct PeerSnapshot {
   engine::LinkId link = 0;
-  bool is_needed = false;  // true if a job needs the link; otherwise anybody may be the peer
+  bool is_needed = false;  // True if a job needs the link; otherwise anybody may be the peer.
   std::string node_id;
   std::string control_address;
-  std::string state;  // "connected" or "connecting"
+  std::string state;  // It is "connected" or "connecting".
   std::string version;
   double last_heard_seconds = 0;
 };
@@ -95,11 +95,11 @@ class GrpcControlPlane final : public engine::ControlPlane {
     std::string version;
   };
   struct Link {
-    // for a dialled link the address of the peer; for an accepted one where it came from
+    // The address of the peer of a dialled link, or the one that an accepted link came from.
     std::string address;
     bool dialled = false;
-    int users = 0;         // number of users of a dialled link
-    std::set<JobId> jobs;  // jobs that an accepted link is bound to
+    int users = 0;         // The number of users of a dialled link.
+    std::set<JobId> jobs;  // The jobs that an accepted link is bound to.
     bool is_needed() const { return dialled || !jobs.empty(); }
     TicksMs unneeded_since_ms = 0;
     // The times up to which a stranger's messages and bytes are paid for: time that passes earns it
@@ -107,17 +107,17 @@ class GrpcControlPlane final : public engine::ControlPlane {
     TicksMs messages_paid_ms = 0;
     TicksMs bytes_paid_ms = 0;
     std::shared_ptr<grpc::Channel> channel;
-    std::string trouble;          // reason why the last dial failed; empty: it succeeded
-    TicksMs trouble_said_ms = 0;  // time of the last log line about it; 0: never
+    std::string trouble;          // The reason why the last dial failed; empty if it succeeded.
+    TicksMs trouble_said_ms = 0;  // The time of the last log line about it; 0: never.
     std::shared_ptr<Stream> stream;
-    uint64_t stream_number = 0;  // events of an older stream are stale
-    std::optional<Peer> peer;    // set while the link is up
+    uint64_t stream_number = 0;  // Events of an older stream are stale.
+    std::optional<Peer> peer;    // Set while the link is up.
     TicksMs last_heard_ms = 0;
-    bool is_suspected = false;  // the peer has been silent for too long
+    bool is_suspected = false;  // The peer has been silent for too long.
     TicksMs last_sent_ms = 0;
-    TicksMs last_asked_ms = 0;  // time of the last heartbeat that asks for an answer
+    TicksMs last_asked_ms = 0;  // The time of the last heartbeat that asks for an answer.
     TicksMs redial_delay_ms = 0;
-    std::vector<v1::LinkMessage> last_words;  // failures of jobs, for a dialled link
+    std::vector<v1::LinkMessage> last_words;  // Failures of jobs, for a dialled link.
     // A dialled link's requests to join, by job. They are sent as soon as the link is up, while the
     // peer may still take this daemon for a stranger.
     std::map<JobId, v1::LinkMessage> first_words;
@@ -170,14 +170,14 @@ class GrpcControlPlane final : public engine::ControlPlane {
   CallQueue* queue_ = nullptr;
   std::function<void(const std::string& peer, bool needed)> keeper_;
   std::map<engine::LinkId, Link> links_;
-  Crowd<engine::LinkId> strangers_;                // by machine
-  Crowd<engine::LinkId> strangers_of_connection_;  // the same links, by connection
-  // number of links that a job needs, by connection
+  Crowd<engine::LinkId> strangers_;                // By machine.
+  Crowd<engine::LinkId> strangers_of_connection_;  // The same links, by connection.
+  // The number of links that a job needs, by connection.
   std::map<std::string, int> needed_connections_;
-  LogBudget log_budget_;  // for log lines that strangers cause
+  LogBudget log_budget_;  // The budget for log lines that strangers cause.
   engine::LinkId last_id_ = 0;
   uint64_t last_stream_ = 0;
-  // watches for silent links; after stop(), for the end of streams
+  // It watches for silent links; after stop(), for the end of streams.
   boost::asio::steady_timer timer_;
   int open_streams_ = 0;
   TicksMs watch_due_ms_ = 0;

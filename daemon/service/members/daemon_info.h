@@ -10,18 +10,18 @@ namespace rueda::service {
 
 struct DaemonInfo {
   std::string node_id;
-  std::string control_address;  // as bound, "host:port"
+  std::string control_address;  // The bound address, "host:port".
   std::string data_address;
   std::string http_address;
-  // address of the control service as other nodes reach it; may be empty
+  // The address of the control service as other nodes reach it; may be empty.
   std::string advertised_address;
   std::string socket;
-  std::string cpus;  // CPUs that its threads keep to; empty: the system chooses
+  std::string cpus;  // The CPUs that its threads keep to; empty: the system chooses.
   std::string simd;
   std::string transport;
   std::string
-      rdma_trouble;  // why an RDMA device of this machine is not used; empty: nothing is amiss
-  std::vector<std::string> labels;  // key=value
+      rdma_trouble;  // Why an RDMA device of this machine is not used; empty if nothing is amiss.
+  std::vector<std::string> labels;  // They have the form key=value.
   TicksMs started_ms = 0;
 };
 

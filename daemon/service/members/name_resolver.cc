@@ -70,7 +70,7 @@ void NameResolver::resolve(const HostPort& address, Callback done) {
                              error.code().message() +
                              "): raise the limit of processes (ulimit -u, TasksMax, pids.max)"));
     }
-    --state_->threads;  // the threads that run resolve the name
+    --state_->threads;  // The threads that run resolve the name.
   }
   ++state_->threads;
   state_->wanted.push_back({address, std::move(done)});

@@ -64,7 +64,7 @@ class Call {
   }
 
   CallQueue& queue_;
-  // begins with 1 for the last operation, which every call must start
+  // It begins with 1 for the last operation, which every call must start.
   std::atomic<int> under_way_{1};
 };
 
@@ -93,7 +93,7 @@ void await_streams(CallQueue& queue, const std::function<void(Arrival&, void* ta
       await_streams(queue, ask, serve);
       serve(std::move(arrival));
     } else {
-      delete arrival->over;  // nothing has begun, so gRPC will not hand it back
+      delete arrival->over;  // Nothing has begun, so gRPC will not hand it back.
     }
     queue.end();
   }));
@@ -212,7 +212,7 @@ class UnaryCall final : public Call {
 
   static constexpr std::chrono::milliseconds kLeastRest{2};
 
-  std::function<void()> next_;  // takes the next call, if calls are taken in turn
+  std::function<void()> next_;  // Takes the next call, if calls are taken in turn.
   std::chrono::nanoseconds rest_{0};
   grpc::ServerContext context_;
   Request request_;

@@ -85,7 +85,7 @@ class StreamCore : public Side, public Stream {
         close_locked();
         return on_reads_over_locked();
       }
-      if (closing_) {  // nobody takes messages any more
+      if (closing_) {  // Nobody takes messages any more.
         incoming_.Clear();
         return read_locked();
       }
@@ -128,7 +128,7 @@ class StreamCore : public Side, public Stream {
       closing_ = true;
       over_ = true;
       last_breath = std::move(self_);
-      if (!started_) return;  // start() reports the end
+      if (!started_) return;  // start() reports the end.
     }
     if (events_.on_closed) events_.on_closed(status);
   }
@@ -167,18 +167,19 @@ class StreamCore : public Side, public Stream {
     aborted_ = true;
     on_abort_locked();
     read_locked();
-    if (writing_) return;  // the end of that write calls this function again
+    if (writing_) return;  // The end of that write calls this function again.
     queue_.clear();
     on_drained_locked();
   }
 
   Mutex mutex_;
   std::deque<grpc::ByteBuffer> queue_
-      RUEDA_GUARDED_BY(mutex_);  // the first message is being written while writing_
+      RUEDA_GUARDED_BY(mutex_);  // The first message is being written while writing_.
   size_t queued_bytes_ RUEDA_GUARDED_BY(mutex_) = 0;
   grpc::ByteBuffer incoming_;
   StreamWindow window_ RUEDA_GUARDED_BY(mutex_) = kStrangersWindow;
-  int ahead_messages_ RUEDA_GUARDED_BY(mutex_) = 0;  // handed over, and not taken yet
+  // Messages that are handed over, and not taken yet.
+  int ahead_messages_ RUEDA_GUARDED_BY(mutex_) = 0;
   size_t ahead_bytes_ RUEDA_GUARDED_BY(mutex_) = 0;
   bool reading_ RUEDA_GUARDED_BY(mutex_) = false;
   bool reads_over_ RUEDA_GUARDED_BY(mutex_) = false;
@@ -186,10 +187,10 @@ class StreamCore : public Side, public Stream {
   std::shared_ptr<Stream> self_;
   bool started_ RUEDA_GUARDED_BY(mutex_) = false;
   bool writing_ RUEDA_GUARDED_BY(mutex_) = false;
-  bool closing_ RUEDA_GUARDED_BY(mutex_) = false;  // no more messages are accepted
+  bool closing_ RUEDA_GUARDED_BY(mutex_) = false;  // No more messages are accepted.
   bool aborted_ RUEDA_GUARDED_BY(mutex_) =
-      false;  // messages that were accepted are not delivered either
-  bool over_ RUEDA_GUARDED_BY(mutex_) = false;  // gRPC has finished with the call
+      false;  // Messages that were accepted are not delivered either.
+  bool over_ RUEDA_GUARDED_BY(mutex_) = false;  // gRPC has finished with the call.
 };
 
 class ClientStream final : public StreamCore<ClientCall<grpc::ByteBuffer, grpc::ByteBuffer>> {

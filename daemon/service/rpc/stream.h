@@ -44,7 +44,7 @@ class Stream {
 struct StreamEvents {
   // Gets a message and its size on the wire, which has to be given to taken().
   std::function<void(v1::LinkMessage, size_t bytes)> on_message;
-  std::function<void(const Status&)> on_closed;  // called once, and last
+  std::function<void(const Status&)> on_closed;  // It is called once, and last.
 };
 
 // Dials a stream. It keeps itself alive until it has closed.

@@ -26,7 +26,7 @@ constexpr int kMaxCallsOfConnection = 32;
 constexpr int kMaxCallsOfAConnection = 16;
 constexpr int kMaxMetadataBytes = 8 << 10;
 constexpr int kHandshakeMs = 5'000;
-constexpr int kIdleMs = 60'000;  // for a connection without a call
+constexpr int kIdleMs = 60'000;  // The limit for a connection without a call.
 constexpr int kLeastPingMs = 1'000;
 constexpr size_t kMaxMemory = size_t{1} << 30;
 
@@ -86,8 +86,8 @@ void GrpcServers::prepare(Served& served, grpc::ServerBuilder& builder) {
   builder.SetSyncServerOption(Sync::MIN_POLLERS, 1);
   builder.SetSyncServerOption(Sync::MAX_POLLERS, 1);
   builder.SetSyncServerOption(Sync::CQ_TIMEOUT_MSEC, kReflectionWaitMs);
-  // Without this, every heartbeat would be followed by a ping and a timer, to learn how much data
-  // may be in flight.
+  // This is off, because otherwise every heartbeat would be followed by a ping and a timer, to
+  // learn how much data may be in flight.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   builder.RegisterService(&served.health.grpc_service());
   served.queue = std::make_unique<CallQueue>(builder);
@@ -153,7 +153,7 @@ void GrpcServers::set_serving(bool serving) {
 
 void GrpcServers::stop() {
   acceptor_.stop();
-  prober_.stop();  // an operator's call waits for the prober
+  prober_.stop();  // An operator's call waits for the prober.
   probe_.stop();
   const auto deadline = std::chrono::system_clock::now() + std::chrono::seconds(1);
   for (Served* one : {&network_, &local_}) {

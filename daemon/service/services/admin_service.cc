@@ -218,7 +218,7 @@ void AdminService::fill(v1::ListJobsReply& reply) const {
 
 void AdminService::fill(v1::ListPeersReply& reply) const {
   for (const PeerSnapshot& from : control_plane_.peers()) {
-    if (!from.is_needed) continue;  // no job knows this peer
+    if (!from.is_needed) continue;  // No job knows this peer.
     v1::ListPeersReply::Peer& to = *reply.add_peers();
     to.set_node_id(from.node_id);
     to.set_control_address(from.control_address);

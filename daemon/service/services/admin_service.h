@@ -51,7 +51,7 @@ class AdminService {
   const GrpcControlPlane& control_plane_;
   observe::Metrics& metrics_;
   const DaemonInfo& info_;
-  const PeerCredentials* const credentials_;  // null: callers are not identified here
+  const PeerCredentials* const credentials_;  // Null if callers are not identified here.
   Prober* const prober_;
 };
 

@@ -136,7 +136,7 @@ class LauncherStream final : public RunCall {
     listener.on_plan = [weak = std::weak_ptr(self_)](const core::Plan& plan) {
       if (auto self = weak.lock()) self->send(to_proto(plan));
     };
-    if (left_) return;  // the launcher went before it was heard
+    if (left_) return;  // The launcher went before it was heard.
     const Result<engine::JobHandle> handle =
         engine_.register_job(std::move(spec), std::move(listener));
     if (!handle.is_ok()) return finish(refusal(handle.status()));
@@ -196,7 +196,7 @@ class LauncherStream final : public RunCall {
   bool has_asked_ = false;
 
   // The control loop owns these.
-  engine::JobHandle handle_;  // handle of the job, once the engine has accepted it
+  engine::JobHandle handle_;  // The handle of the job, once the engine has accepted it.
   bool left_ = false;
 
   Mutex mutex_;

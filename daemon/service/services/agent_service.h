@@ -28,7 +28,7 @@ class PeerCredentials {
  private:
   mutable Mutex mutex_;
   std::map<int, session::Credentials> by_fd_
-      RUEDA_GUARDED_BY(mutex_);  // a reused descriptor replaces the entry
+      RUEDA_GUARDED_BY(mutex_);  // A reused descriptor replaces the entry.
 };
 
 class AgentService {

@@ -50,11 +50,12 @@ class ErrandDesk {
 
   const Membership& membership_;
   const DaemonInfo& info_;
-  std::map<std::string, std::unique_ptr<v1::Probe::Stub>> stubs_;  // for the desk's thread alone
-  Mutex mutex_;                                                    // guards the members below
+  // They are for the desk's thread alone.
+  std::map<std::string, std::unique_ptr<v1::Probe::Stub>> stubs_;
+  Mutex mutex_;  // It guards the members below.
   Condition changed_;
   std::deque<Waiting> waiting_ RUEDA_GUARDED_BY(mutex_);
-  grpc::ClientContext* call_ RUEDA_GUARDED_BY(mutex_) = nullptr;  // the call under way
+  grpc::ClientContext* call_ RUEDA_GUARDED_BY(mutex_) = nullptr;  // The call under way.
   bool is_stopped_ RUEDA_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

@@ -16,7 +16,7 @@
 namespace rueda::service {
 namespace {
 
-// grpc.health.v1.HealthCheckResponse.ServingStatus
+// This is grpc.health.v1.HealthCheckResponse.ServingStatus.
 enum class Serving : char { kServing = 1, kNotServing = 2, kServiceUnknown = 3 };
 
 constexpr uint32_t kServiceTag = 1 << 3 | 2;  // HealthCheckRequest.service: field 1, a string
@@ -53,7 +53,7 @@ grpc::ByteBuffer response(Serving serving) {
 using HealthCall = ServerCall<grpc::ByteBuffer, grpc::ByteBuffer>;
 
 constexpr auto kLookEvery = std::chrono::seconds(2);
-constexpr int kCheck = 0;  // index of the method, in the order in which methods are added
+constexpr int kCheck = 0;  // The index of the method, in the order in which methods are added.
 constexpr int kWatch = 1;
 
 }  // namespace

@@ -96,7 +96,8 @@ void ProbeService::send(SendCall& call, const v1::Explanation& explanation) {
   const Status right = check(measurement, measurement.from(), measurement.to());
   if (!right.is_ok()) return call.fail(refusal(right));
   const std::string address =
-      engine::data_address_of(membership_.address_of(measurement.to()).value(),  // checked
+      // The node has been checked.
+      engine::data_address_of(membership_.address_of(measurement.to()).value(),
                               explanation.send().data_address());
   if (const auto right_address = parse_dial_address(address); !right_address.is_ok()) {
     return call.fail(refusal(right_address.status()));

@@ -22,7 +22,7 @@ namespace {
 
 constexpr int kMaxSlowest = 3;
 constexpr TicksMs kMaxProbeMs = 600'000;
-// Time for a measurement, and for a node that is slow to answer.
+// The time for a measurement, and for a node that is slow to answer.
 constexpr auto kCallTimeout =
     std::chrono::milliseconds(engine::kLinkConnectMs + engine::kMaxLinkMeasurementMs + 4'000);
 
@@ -78,14 +78,14 @@ class Prober::Run {
   const std::string self_;
   const double began_s_ = steady_now_s();
   std::vector<Node> nodes_;
-  uint64_t probe_ = 0;  // set before the first errand is given out
+  uint64_t probe_ = 0;  // It is set before the first errand is given out.
   uint32_t pair_ = 0;
   v1::ProbeReply reply_;
-  Mutex mutex_;  // guards the members below
+  Mutex mutex_;  // It guards the members below.
   bool is_cancelled_ RUEDA_GUARDED_BY(mutex_) = false;
   uint32_t errand_number_ RUEDA_GUARDED_BY(mutex_) = 0;
-  v1::Explanation explanation_ RUEDA_GUARDED_BY(mutex_);          // what that errand is
-  grpc::ClientContext* call_ RUEDA_GUARDED_BY(mutex_) = nullptr;  // the call under way
+  v1::Explanation explanation_ RUEDA_GUARDED_BY(mutex_);          // What that errand is.
+  grpc::ClientContext* call_ RUEDA_GUARDED_BY(mutex_) = nullptr;  // The call under way.
 };
 
 Result<v1::ProbeReply> Prober::Run::run() {
@@ -264,7 +264,7 @@ uint64_t Prober::start(Done done) {
     done(Status(Code::kUnavailable, "the daemon on node " + info_.node_id + why));
     return 0;
   }
-  if (thread_.joinable()) thread_.join();  // the thread will not take the mutex again
+  if (thread_.joinable()) thread_.join();  // The thread will not take the mutex again.
   run_ = std::make_unique<Run>(membership_, info_.node_id);
   thread_ = std::thread([this, done = std::move(done), run = run_.get()] {
     ::pthread_setname_np(::pthread_self(), "rueda-probe");
@@ -274,7 +274,7 @@ uint64_t Prober::start(Done done) {
       const MutexLock ended(mutex_);
       run_.reset();
     }
-    done(result);  // the callback may start the next probe
+    done(result);  // The callback may start the next probe.
   });
   return ++number_;
 }

@@ -25,7 +25,7 @@ class Prober {
 
   // Both must outlive the prober.
   Prober(const Membership& membership, const DaemonInfo& info);
-  ~Prober();  // calls stop()
+  ~Prober();  // It calls stop().
 
   // Starts a probe. `done` is called once. Returns the probe's number, or 0 if it was refused.
   uint64_t start(Done done);
@@ -43,8 +43,8 @@ class Prober {
   const Membership& membership_;
   const DaemonInfo& info_;
   Mutex mutex_;
-  std::unique_ptr<Run> run_ RUEDA_GUARDED_BY(mutex_);  // the probe under way
-  uint64_t number_ RUEDA_GUARDED_BY(mutex_) = 0;       // number of the last probe
+  std::unique_ptr<Run> run_ RUEDA_GUARDED_BY(mutex_);  // The probe under way.
+  uint64_t number_ RUEDA_GUARDED_BY(mutex_) = 0;       // The number of the last probe.
   bool stopped_ RUEDA_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

@@ -42,8 +42,8 @@ class DeviceTable {
     uint64_t bytes = 0;
     rueda_abi_device_kind kind = RUEDA_ABI_DEVICE_IPC;
     std::array<uint8_t, 16> device{};
-    std::vector<uint32_t> pieces;  // of a join: the ids of its pieces
-    uint32_t joined_in = 0;        // the number of joins that this piece is part of
+    std::vector<uint32_t> pieces;  // For a join: the ids of its pieces.
+    uint32_t joined_in = 0;        // The number of joins that this piece is part of.
     bool is_answered = false;
 
     bool is_counters() const { return kind == RUEDA_ABI_DEVICE_COUNTERS; }
@@ -60,7 +60,7 @@ class DeviceTable {
   bool wants_counters() const;
 
   const uint32_t ring_capacity_;
-  bool has_counters_ = false;  // true once the counters have been answered for
+  bool has_counters_ = false;  // True once the counters have been answered for.
   std::map<uint32_t, Memory> memories_;
   uint32_t next_id_ = 1;
 };

@@ -50,7 +50,7 @@ class GuardSlot {
   static_assert(std::atomic<size_t>::is_always_lock_free);
   static_assert(std::atomic<bool>::is_always_lock_free);
 
-  std::atomic<uint32_t> version_{0};  // odd while the slot changes
+  std::atomic<uint32_t> version_{0};  // It is odd while the slot changes.
   std::atomic<uintptr_t> begin_{0};
   std::atomic<size_t> bytes_{0};
   std::atomic<bool> is_lost_{false};

@@ -105,7 +105,7 @@ MessageReader::Read MessageReader::fill(int socket, std::byte* to, size_t wanted
       if (!seen) return errno == EAGAIN ? Read::kWouldBlock : Read::kClosed;
       if (*seen == 0) return Read::kClosed;
       if (has_descriptors) return Read::kDescriptors;
-      next_bytes = *seen;  // reads only what has been looked at
+      next_bytes = *seen;  // This reads only what has been looked at.
     }
     iovec piece{to + have_bytes_, next_bytes};
     alignas(cmsghdr) char control[CMSG_SPACE(kMaxSent * sizeof(int))];

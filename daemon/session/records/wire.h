@@ -39,12 +39,12 @@ class MessageReader {
   explicit MessageReader(uid_t user) : user_(user) {}
 
   enum class Read {
-    kMessage,     // type(), body_as() and descriptors() are valid until the next read()
-    kWouldBlock,  // there is nothing more for now; call again when the socket is readable
-    // descriptors come with the next bytes or soon after: call receive(), at the door
+    kMessage,     // type(), body_as() and descriptors() are valid until the next read().
+    kWouldBlock,  // There is nothing more for now; call again when the socket is readable.
+    // Descriptors come with the next bytes or soon after: call receive(), at the door.
     kDescriptors,
-    kClosed,  // the stream has ended, or the connection has failed
-    kBroken,  // error() says what is wrong; nothing more can be read
+    kClosed,  // The stream has ended, or the connection has failed.
+    kBroken,  // error() says what is wrong; nothing more can be read.
   };
   // Never sleeps. The socket must have SO_OOBINLINE, which ForeignStream sets.
   Read read(int socket);
@@ -76,7 +76,7 @@ class MessageReader {
 
   rueda_abi_header header_{};
   std::array<std::byte, RUEDA_ABI_MAX_BODY_BYTES> body_;
-  size_t have_bytes_ = 0;  // bytes of the header that have come; then, bytes of the body
+  size_t have_bytes_ = 0;  // Bytes of the header that have come; then, bytes of the body.
   bool in_body_ = false;
   bool is_complete_ = false;
   uid_t user_ = 0;

@@ -23,8 +23,8 @@ class ForeignStream {
 
   ForeignStream(boost::asio::io_context& loop, ForeignSocket socket)
       : waits_(loop), socket_(std::move(socket)) {
-    // Without SO_OOBINLINE an out-of-band byte, and the descriptors that come with it, would be
-    // invisible to a peek, and would be freed by the next read that passes the byte.
+    // An out-of-band byte, and the descriptors that come with it, would be invisible to a peek
+    // without SO_OOBINLINE, and would be freed by the next read that passes the byte.
     const int on = 1;
     ::setsockopt(socket_->get(), SOL_SOCKET, SO_OOBINLINE, &on, sizeof(on));
     waits_.assign(socket_->get());

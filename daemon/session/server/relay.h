@@ -41,7 +41,7 @@ class Relay : public std::enable_shared_from_this<Relay> {
   boost::asio::posix::stream_descriptor served_;
   const Credentials peer_;
   OnEnd on_end_;
-  bool is_over_[2] = {false, false};  // by way: true once no more bytes come
+  bool is_over_[2] = {false, false};  // By way: true once no more bytes come.
 };
 
 }  // namespace rueda::session

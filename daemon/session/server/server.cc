@@ -93,7 +93,8 @@ class Server final : public SessionOwner, public std::enable_shared_from_this<Se
   std::map<Relay*, std::shared_ptr<Relay>> relays_;
   std::map<SessionImpl*, std::shared_ptr<SessionImpl>> sessions_;
   bool is_watching_ = false;
-  std::vector<std::shared_ptr<SessionImpl>> watched_;  // null if closed meanwhile
+  // An entry is null if the session has closed meanwhile.
+  std::vector<std::shared_ptr<SessionImpl>> watched_;
   std::shared_ptr<ArenaTotals> arena_totals_ = std::make_shared<ArenaTotals>();
   std::shared_ptr<uint64_t> last_content_ = std::make_shared<uint64_t>(0);
   std::shared_ptr<LoopGate> gate_ = std::make_shared<LoopGate>(loop_);

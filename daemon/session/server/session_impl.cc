@@ -35,7 +35,7 @@ constexpr std::chrono::milliseconds kTurn{1};
 constexpr int kLooksForNothing = 16;
 constexpr std::chrono::microseconds kShortestPause{100};
 constexpr std::chrono::microseconds kLongestPause{1600};
-// Bytes of replies (some 250) that a client may leave unread beside what its socket holds.
+// The bytes of replies (some 250) that a client may leave unread beside what its socket holds.
 constexpr size_t kMaxQueuedBytes = 256 * 1024;
 
 int32_t abi_code(const Status& status) { return -static_cast<int32_t>(status.code()); }
@@ -450,7 +450,7 @@ void SessionImpl::wait_doorbell() {
 
 void SessionImpl::drain() {
   std::array<rueda_abi_submission, kRecordsPerPop> records;
-  std::optional<std::chrono::steady_clock::time_point> turn_ends;  // the end of a long turn
+  std::optional<std::chrono::steady_clock::time_point> turn_ends;  // The end of a long turn.
   for (int taken = 0; taken < kRecordsPerTurn;) {
     if (state_ != State::kAttached) return;
     if (taken >= kRecordsPerPop) {

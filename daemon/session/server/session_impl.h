@@ -54,9 +54,9 @@ struct SessionSetup {
   SessionOwner& owner;
   const ServerOptions& options;
   std::shared_ptr<ArenaTotals> arena_totals;
-  // the content of the last submission that any session of the server checked
+  // The content of the last submission that any session of the server checked.
   std::shared_ptr<uint64_t> last_content;
-  std::shared_ptr<LoopGate> gate;  // the way back to the loop, for work at doors
+  std::shared_ptr<LoopGate> gate;  // The way back to the loop, for work at doors.
 };
 
 class SessionImpl final : public Session, public std::enable_shared_from_this<SessionImpl> {
@@ -95,16 +95,16 @@ class SessionImpl final : public Session, public std::enable_shared_from_this<Se
 
  private:
   enum class State {
-    kGreeting,  // the ATTACH has not come yet
-    kDeciding,  // the session is inside on_attach
+    kGreeting,  // The ATTACH has not come yet.
+    kDeciding,  // The session is inside on_attach.
     kAttached,
-    kFailing,  // on_lost has been posted
+    kFailing,  // on_lost has been posted.
     kClosed,
   };
   // The last submission under a ticket of this place (the ticket modulo the ring's capacity). It is
   // kept when it has ended: a training step submits the same again, which then need not be checked.
   struct alignas(64) Place {
-    rueda_abi_submission record{};  // the size of a cache line
+    rueda_abi_submission record{};  // It has the size of a cache line.
     bool is_in_flight = false;
     // The checked form of `record`; its content is 0 if `record` has not been checked.
     Submission submission;
@@ -174,15 +174,15 @@ class SessionImpl final : public Session, public std::enable_shared_from_this<Se
   SessionSetup setup_;
   ForeignStream socket_;
   boost::asio::posix::stream_descriptor doorbell_;
-  UniqueFd unheard_doorbell_;  // the doorbell, while the session pauses
+  UniqueFd unheard_doorbell_;  // The doorbell, while the session pauses.
   boost::asio::steady_timer deadline_;
   boost::asio::steady_timer pause_;
-  std::chrono::microseconds pause_for_;  // the length of the next pause
+  std::chrono::microseconds pause_for_;  // The length of the next pause.
   State state_ = State::kGreeting;
-  Status failure_;  // set while the state is kFailing
+  Status failure_;  // Set while the state is kFailing.
   Attach attach_;
-  Charge waiting_;   // charged until the client has attached
-  Charge attached_;  // charged once the client has attached
+  Charge waiting_;   // It is charged until the client has attached.
+  Charge attached_;  // It is charged once the client has attached.
   // The message that is being read. It belongs to the door while is_at_door_ is true; the arena
   // that the door has mapped travels with the message.
   struct Incoming {
@@ -204,21 +204,21 @@ class SessionImpl final : public Session, public std::enable_shared_from_this<Se
   struct Reply {
     Status status;
     uint32_t value = 0;
-    bool is_known = true;  // false: the engine's answer for memory `value` is awaited
-    ForeignFd to_seal;     // the memory's descriptor, which is sealed once the worker has mapped it
+    bool is_known = true;  // If false, the engine's answer for memory `value` is awaited.
+    ForeignFd to_seal;  // The memory's descriptor, which is sealed once the worker has mapped it.
   };
   std::deque<Reply> replies_;  // The first of them is always an awaited one.
   std::vector<Place> places_;  // The vector grows with the highest place used.
   size_t in_flight_ = 0;
-  uint64_t told_waiting_ = 0;  // the ticket of the last on_waiting; 0 if the client waits for none
-  bool is_watched_ = false;    // true: the client need not ring
-  int looks_for_nothing_ = 0;  // looks in vain since the last record
+  uint64_t told_waiting_ = 0;  // The ticket of the last on_waiting; 0 if the client waits for none.
+  bool is_watched_ = false;    // If true, the client need not ring.
+  int looks_for_nothing_ = 0;  // Looks in vain since the last record.
   bool is_paused_ = false;
   bool is_doorbell_awaited_ = false;
-  bool has_undrained_ = false;  // on_submit was called since the last on_submissions_drained
+  bool has_undrained_ = false;  // on_submit was called since the last on_submissions_drained.
   // The next completion has to tell the client that its socket has a message.
   bool has_news_ = false;
-  bool has_unflushed_ = false;  // completions were written since the last flush
+  bool has_unflushed_ = false;  // Completions were written since the last flush.
 };
 
 }  // namespace rueda::session

@@ -62,7 +62,7 @@ Status check_enums(const rueda_abi_intern& abi, TensorDescriptor& out) {
   out.kind = static_cast<CollectiveKind>(abi.kind);
   out.dtype = static_cast<DType>(abi.dtype);
   out.op = static_cast<ReduceOp>(abi.op);
-  out.process_set = abi.process_set;  // the job checks that the set exists
+  out.process_set = abi.process_set;  // The job checks that the set exists.
   if (out.kind == CollectiveKind::kJoin && (out.name != core::kJoinName || abi.process_set != 0)) {
     return invalid(out.name, std::string("is no name of a join: it is '") + core::kJoinName +
                                  "', in process set 0");

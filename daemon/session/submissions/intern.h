@@ -34,8 +34,8 @@ class TensorTable {
 
   struct Tensor {
     std::shared_ptr<const core::TensorDescriptor> descriptor;
-    Extent extent;      // the elements that the rank that has interned the tensor gives and gets
-    int32_t place = 0;  // the client's own place, for kinds in which each rank has a part
+    Extent extent;      // The elements that the rank that has interned the tensor gives and gets.
+    int32_t place = 0;  // The client's own place, for kinds in which each rank has a part.
     int32_t places = 0;
     bool is_planned = false;  // True if a declared plan contains the tensor, which is then kept.
   };
@@ -67,10 +67,10 @@ class TensorTable {
   std::vector<uint32_t> free_ids_;
   // The map is ordered, so that a hostile client cannot choose names that collide.
   std::map<std::string, uint32_t> ids_;
-  std::vector<uint32_t> plan_words_;  // the parts so far of a plan that is not complete
-  size_t words_of_plans_ = 0;         // the words of all plans in the table
-  std::vector<int64_t> counts_;       // the counts of the tensor that is interned next
-  size_t counts_of_tensors_ = 0;      // the counts of all tensors in the table
+  std::vector<uint32_t> plan_words_;  // The parts so far of a plan that is not complete.
+  size_t words_of_plans_ = 0;         // The words of all plans in the table.
+  std::vector<int64_t> counts_;       // The counts of the tensor that is interned next.
+  size_t counts_of_tensors_ = 0;      // The counts of all tensors in the table.
 };
 
 }  // namespace rueda::session

@@ -32,11 +32,12 @@ struct Doors::State : std::enable_shared_from_this<Doors::State> {
   struct Door {
     std::deque<Item> queue;
     Condition has_work;
-    uint64_t generation = 0;  // of the door's thread; a thread with an older one has been given up
+    // It is the door's thread's; a thread with an older one has been given up.
+    uint64_t generation = 0;
     bool has_thread = false;
     bool is_busy = false;
     bool may_be_given_up = true;
-    uid_t user = 0;  // whose work is being done
+    uid_t user = 0;  // The user whose work is being done.
     DoorClock::time_point busy_since;
   };
   using Key = std::pair<int64_t, Purpose>;
@@ -81,7 +82,7 @@ Doors::State::Door& Doors::State::door_of(uid_t user, Purpose purpose) {
   return *door;
 }
 
-// If no thread can be made, watch() tries again.
+// Gives the door a thread. If none can be made, watch() tries again.
 void Doors::State::give_thread(const std::shared_ptr<Door>& door) {
   try {
     std::thread([self = shared_from_this(), door, generation = door->generation] {

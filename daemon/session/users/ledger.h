@@ -17,13 +17,13 @@ namespace rueda::session {
 
 enum class Resource {
   kJobs,
-  kConnections,  // all connections on the unix socket, until they are closed
-  kUnattached,   // the connections that are neither attached nor gRPC's
-  kSessions,     // the connections of attached processes
+  kConnections,  // All connections on the unix socket, until they are closed.
+  kUnattached,   // The connections that are neither attached nor gRPC's.
+  kSessions,     // The connections of attached processes.
   kArenaBytes,
   kArenas,
-  kPinnedBytes,  // host memory in place of a GPU's
-  kTensorBytes,  // what the daemon keeps of tensors that clients have described
+  kPinnedBytes,  // Host memory in place of a GPU's.
+  kTensorBytes,  // What the daemon keeps of tensors that clients have described.
   kStagingBytes,
 };
 inline constexpr size_t kResources = 9;
