@@ -1,4 +1,4 @@
-// A file descriptor with an owner.
+// A file descriptor with an owner, which closes it.
 #pragma once
 
 #include <utility>

@@ -59,7 +59,7 @@ using TraceTensors = std::shared_ptr<const std::vector<uint32_t>>;
 struct TraceOperation {
   CollectiveKind kind = CollectiveKind::kAllreduce;
   uint32_t process_set = 0;
-  uint64_t number = 0;  // the value of its Seq
+  uint64_t number = 0;  // The value of its Seq.
   int64_t launched_ns = 0;
   int64_t begun_ns = 0;  // When the data plane began it.
   int64_t ended_ns = 0;
@@ -127,7 +127,7 @@ class TraceBuffer {
   const size_t max_records_;
   const size_t max_tracks_;
   std::unordered_map<std::string, uint32_t> tracks_;
-  std::vector<const std::string*> names_;  // by track
+  std::vector<const std::string*> names_;  // By track.
   std::vector<bool> is_named_;             // By track: whether a batch that was taken has named it.
   std::deque<TraceEvent> events_;
   std::deque<TraceOperation> operations_;

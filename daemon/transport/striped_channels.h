@@ -51,10 +51,10 @@ class StripedSendChannel final : public SendChannel {
 
     StripedSendChannel* owner = nullptr;
     std::unique_ptr<SendChannel> channel;
-    uint64_t unreleased_bytes = 0;  // bytes of frames whose slots are busy
+    uint64_t unreleased_bytes = 0;  // Bytes of frames whose slots are busy.
   };
   struct Slot {
-    uint8_t stream = kNoStream;  // the stream that the slot's frame went over
+    uint8_t stream = kNoStream;  // The stream that the slot's frame went over.
     uint32_t bytes = 0;
   };
 
@@ -63,7 +63,7 @@ class StripedSendChannel final : public SendChannel {
   void on_stream_closed(const Status& status);
 
   boost::asio::io_context& io_;
-  SendEvents* events_;  // null once closed
+  SendEvents* events_;  // Null once closed.
   bool is_open_ = false;
   std::optional<Status> closed_early_;
   // The vector is never resized, because the streams' transports point to its elements.
@@ -127,14 +127,14 @@ class StripedReceiveChannel final : public ReceiveChannel {
   boost::asio::io_context& io_;
   const ChannelId id_;
   const int64_t timeout_ms_;
-  ReceiveEvents* events_;  // null once closed
+  ReceiveEvents* events_;  // Null once closed.
   bool is_open_ = false;
-  std::vector<Frame> early_;  // frames that came before the channel was open
+  std::vector<Frame> early_;  // Frames that came before the channel was open.
   std::vector<Stream> streams_;
-  std::vector<uint8_t> stream_of_slot_;  // kNoStream if the slot holds no frame
+  std::vector<uint8_t> stream_of_slot_;  // The value is kNoStream if the slot holds no frame.
   uint32_t ended_streams_ = 0;
-  std::optional<Status> cause_;  // the cause of the end
-  bool is_over_ = false;         // true if a rule was broken, or the time is up
+  std::optional<Status> cause_;  // The cause of the end.
+  bool is_over_ = false;         // True if a rule was broken, or the time is up.
   boost::asio::steady_timer linger_timer_;
   Lifetime lifetime_;
 };

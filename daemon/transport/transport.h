@@ -49,7 +49,7 @@ struct RegionKey {
 struct SendBuffer {
   const std::byte* data = nullptr;
   size_t bytes = 0;
-  RegionKey region;  // the registered region that [data, data + bytes) lies in
+  RegionKey region;  // The registered region that [data, data + bytes) lies in.
 };
 
 inline constexpr size_t kMaxBuffersPerWrite = 16;
@@ -129,15 +129,15 @@ using ConnectHandler = std::function<void(Result<std::unique_ptr<SendChannel>>)>
 using AcceptHandler = std::function<void(Result<std::unique_ptr<ReceiveChannel>>)>;
 
 struct ConnectOptions {
-  std::string address;  // an address of the form "host:port"
+  std::string address;  // An address of the form "host:port".
   ChannelId id;
-  JobToken token{};  // proves to the reader that the writer belongs to the job
+  JobToken token{};  // Proves to the reader that the writer belongs to the job.
   uint32_t slot_count = 0;
   uint32_t slot_bytes = 0;
-  uint32_t streams = 1;  // the number of the channel's streams, which is part of the geometry
+  uint32_t streams = 1;  // The number of the channel's streams, which is part of the geometry.
   // Attempts that are refused, or not expected yet, are repeated until this time has passed.
   int64_t timeout_ms = 0;
-  SendEvents* events = nullptr;  // must outlive the channel
+  SendEvents* events = nullptr;  // Must outlive the channel.
 };
 
 struct AcceptOptions {
@@ -146,7 +146,7 @@ struct AcceptOptions {
   SlotRegion slots;
   uint32_t streams = 1;
   int64_t timeout_ms = 0;
-  ReceiveEvents* events = nullptr;  // must outlive the channel
+  ReceiveEvents* events = nullptr;  // Must outlive the channel.
 };
 
 class Transport {

@@ -11,8 +11,8 @@
 namespace rueda::core {
 
 enum class Algorithm : uint8_t {
-  kRing,               // core/schedules/ring_schedule.h
-  kRecursiveDoubling,  // This and the others are in core/schedules/pairwise_schedule.h.
+  kRing,               // It is in core/schedules/ring_schedule.h.
+  kRecursiveDoubling,  // This and the next three are in core/schedules/pairwise_schedule.h.
   kHalvingDoubling,
   kDirect,
   kCentral,

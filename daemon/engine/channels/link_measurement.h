@@ -22,8 +22,8 @@ namespace rueda::engine {
 
 // Both ends of a measurement must have been told the same of it.
 struct LinkMeasurement {
-  uint64_t probe = 0;  // the run of `ruedactl probe` that the measurement is part of
-  uint32_t pair = 0;   // the number of the pair of nodes within the run
+  uint64_t probe = 0;  // The run of `ruedactl probe` that the measurement is part of.
+  uint32_t pair = 0;   // The number of the pair of nodes within the run.
   transport::JobToken token{};
 
   // Returns a channel of a process set that no job has, because whoever asks for a measurement
@@ -64,7 +64,7 @@ class LinkSource final : private transport::SendEvents {
   std::unique_ptr<transport::SendChannel> channel_;
   boost::asio::steady_timer timer_;
   double connected_s_ = 0;
-  uint64_t freed_ = 0;  // slots that came back since the source was connected
+  uint64_t freed_ = 0;  // Slots that came back since the source was connected.
   // The measurement begins with the first slot that came back once the stream had found its pace.
   double since_s_ = 0;
   uint64_t counted_ = 0;

@@ -31,7 +31,7 @@ struct RingLinkOptions {
   NodeIndex self;
   NodeIndex next;
   NodeIndex previous;
-  std::string next_address;  // the data address of the next node
+  std::string next_address;  // The data address of the next node.
   SlotGeometry geometry;
   TicksMs timeout_ms = 0;       // For the connection of either channel.
   bool shares_staging = false;  // Another process adds in the staging memory.

@@ -29,7 +29,7 @@ using FindDevicePlaces = std::function<DevicePlaces(size_t place, Ticket)>;
 
 struct DeviceLaunch {
   int64_t divisor = 1;  // The divisor that makes a sum an average.
-  double headroom = 1;  // engine/ports/headroom.h
+  double headroom = 1;  // See engine/ports/headroom.h.
   // For a broadcast: the root's place on this node; none if it is on another node.
   std::optional<size_t> root;
 };

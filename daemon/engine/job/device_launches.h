@@ -14,7 +14,7 @@ namespace rueda::engine {
 
 class DeviceLaunches {
  public:
-  // Both outlive the object.
+  // Both must outlive the object.
   DeviceLaunches(PathHost& host, SubmissionLedger& ledger) : host_(host), ledger_(ledger) {}
 
   void open(std::unique_ptr<DeviceJob> worker) { worker_ = std::move(worker); }

@@ -17,7 +17,7 @@ namespace rueda::engine {
 
 class DevicePath {
  public:
-  // All of them outlive the object.
+  // All of them must outlive the object.
   DevicePath(const EngineContext& context, const JobSpec& spec, PathHost& host,
              SubmissionLedger& ledger, JobLinks& links, HostPath& host_path,
              observe::JobMetrics& metrics);

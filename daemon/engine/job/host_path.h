@@ -31,7 +31,7 @@ class HostPath {
     std::unique_ptr<Operation> operation;
   };
 
-  // All of them outlive the object.
+  // All of them must outlive the object.
   HostPath(const EngineContext& context, const JobSpec& spec, PathHost& host,
            SubmissionLedger& ledger, observe::JobMetrics& metrics);
 

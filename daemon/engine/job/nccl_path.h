@@ -21,7 +21,7 @@ namespace rueda::engine {
 
 class NcclPath {
  public:
-  // All of them outlive the object.
+  // All of them must outlive the object.
   NcclPath(const EngineContext& context, const JobSpec& spec, PathHost& host,
            SubmissionLedger& ledger, JobLinks& links, DeviceLaunches& device);
 

@@ -23,7 +23,7 @@ namespace rueda::engine {
 
 class StagedPath {
  public:
-  // All of them outlive the object; `device` is open before the first launch.
+  // All of them must outlive the object, and `device` must be open before the first launch.
   StagedPath(const EngineContext& context, const JobSpec& spec, PathHost& host,
              SubmissionLedger& ledger, HostPath& host_path, DeviceLaunches& device);
 

@@ -23,7 +23,7 @@ using OperationKey = std::pair<uint32_t, Seq>;  // The process set comes first.
 // submissions come again, and then nothing but the ticket is new. A step has a thousand of them, so
 // all that is needed, but for the launch, is in the first cache line.
 struct alignas(64) HeldSubmission {
-  uint64_t content = 0;  // session::Submission's
+  uint64_t content = 0;  // It is that of session::Submission.
   Ticket ticket;
   double submitted_s = 0;
   uint64_t bytes = 0;
@@ -105,14 +105,14 @@ class SubmissionLedger {
   struct UnderWay {
     CollectiveKind kind;
     size_t parts;                       // The parts that have not ended.
-    std::shared_ptr<InputCheck> check;  // may be null
+    std::shared_ptr<InputCheck> check;  // May be null.
   };
   // Counts ends that are told together, because metrics cost more than the rest.
   struct Counted {
     uint64_t tensors = 0;
     uint64_t reduced_bytes = 0;
     uint64_t copied_out_bytes = 0;
-    OperationKey last;  // the operation that was counted last
+    OperationKey last;  // The operation that was counted last.
     bool has_small = false;
   };
 

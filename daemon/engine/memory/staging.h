@@ -15,7 +15,7 @@ namespace rueda::engine {
 
 // The file by which other processes map the staging memory.
 struct StagingFile {
-  UniqueFd fd;  // a memfd that cannot shrink
+  UniqueFd fd;  // A memfd that cannot shrink.
   size_t bytes = 0;
 };
 

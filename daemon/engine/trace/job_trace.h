@@ -83,7 +83,7 @@ class JobTrace {
   const JobTraceOptions options_;
   observe::TraceBuffer buffer_;
   std::vector<uint32_t> rank_tracks_;
-  std::vector<observe::StepWatch> steps_;             // by local rank
+  std::vector<observe::StepWatch> steps_;             // By local rank.
   std::unordered_map<const void*, Tensors> planned_;  // By the address of what is launched.
   Tensors launched_;  // The tensors that were last launched without a plan.
   std::map<Key, UnderWay> operations_;

@@ -64,13 +64,13 @@ class CudaDevice final : public Device {
   struct Memory {
     Sharing sharing = Sharing::kIpc;
     uint64_t bytes = 0;  // The bytes that were asked for.
-    VmmMemory vmm;       // for Sharing::kFd
+    VmmMemory vmm;       // For Sharing::kFd.
   };
   struct Import {
     Sharing sharing = Sharing::kIpc;
     std::array<std::byte, 64> ipc{};
     uint64_t bytes = 0;
-    VmmMemory vmm;  // for Sharing::kFd
+    VmmMemory vmm;  // For Sharing::kFd.
     // These are set for a join, or memory that is reached; the other fields are then unset.
     std::vector<VmmMemory> pieces;
     bool is_reached = false;

@@ -57,7 +57,7 @@ enum class WorkerMessage : uint32_t {
   kReady = 16,
   kMemoryAdded = 17,  // OutcomeBody about the memory's number, text; answers 2 and 9
   kEnded = 18,        // OutcomeBody about the operation's number, text
-  kAlive = 19,        // no body; sent while the worker has work
+  kAlive = 19,        // No body; sent while the worker has work.
   kLost = 20,         // OutcomeBody, text: the worker is about to end, for this reason
   kIdMade = 21,  // CommunicatorId, OutcomeBody about the communicator's number, text; answers 10
 };

@@ -1,4 +1,4 @@
-// Handing one result back to every local rank.
+// Hands one result back to every local rank.
 
 #include <algorithm>
 #include <cstdint>

@@ -65,7 +65,7 @@ struct Doors::State : std::enable_shared_from_this<Doors::State> {
   size_t stuck RUEDA_GUARDED_BY(mutex) = 0;
   uint64_t abandoned RUEDA_GUARDED_BY(mutex) = 0;
   size_t pending RUEDA_GUARDED_BY(mutex) =
-      0;  // work that is queued, or under way on a thread that is not given up
+      0;  // Work that is queued, or under way on a thread that is not given up.
   Condition has_pending;
   bool is_watched RUEDA_GUARDED_BY(mutex) = false;
   bool is_over RUEDA_GUARDED_BY(mutex) = false;

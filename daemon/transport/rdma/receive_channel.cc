@@ -75,9 +75,9 @@ class ReceiveConnection final : public CompletionHandler,
   tcp::Timer delay_;  // It runs until released_ is sent in any case.
   const ChannelId id_;
   const SlotRegion region_;
-  ReceiveEvents* events_;  // null once closed
+  ReceiveEvents* events_;  // Null once closed.
   const std::string peer_;
-  std::unique_ptr<ReceiveEnd> end_;  // null once closed
+  std::unique_ptr<ReceiveEnd> end_;  // Null once closed.
   SlotStates states_;
   std::vector<uint32_t> released_;  // Slots whose credits have to be sent.
   uint64_t credits_posted_ = 0;     // It counts messages.

@@ -99,11 +99,11 @@ class SendConnection final : public CompletionHandler,
   tcp::Socket socket_;
   const ChannelId id_;
   const uint32_t slot_bytes_;
-  SendEvents* events_;  // null once closed
+  SendEvents* events_;  // Null once closed.
   const std::shared_ptr<const RegionTable> regions_;
   const std::string peer_;
   const Offer reader_;
-  std::unique_ptr<SendEnd> end_;  // null once closed
+  std::unique_ptr<SendEnd> end_;  // Null once closed.
   std::vector<Slot> slots_;
   std::deque<Frame> posted_;     // They are in the order of completions.
   std::deque<Waiting> waiting_;  // They wait for room in the queue pair.

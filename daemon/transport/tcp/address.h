@@ -11,7 +11,7 @@
 namespace rueda::transport::tcp {
 
 struct HostPort {
-  std::string host;  // the host without brackets
+  std::string host;  // The host without brackets.
   uint16_t port = 0;
 };
 

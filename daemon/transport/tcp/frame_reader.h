@@ -57,7 +57,7 @@ class FrameReader {
   bool arriving_ = false;  // header_ is valid, and its payload is not whole
   std::span<std::byte> payload_;
   size_t payload_have_bytes_ = 0;
-  std::array<std::byte, kAheadBytes> ahead_;  // bytes that follow the payload in the stream
+  std::array<std::byte, kAheadBytes> ahead_;  // Bytes that follow the payload in the stream.
   size_t ahead_begin_ = 0;
   size_t ahead_end_ = 0;
 };

@@ -41,7 +41,7 @@ class Handshake : public std::enable_shared_from_this<Handshake> {
   void fail(const Status& why);
   void fail(const error_code& error);
 
-  Listener* listener_;  // null once abandoned
+  Listener* listener_;  // Null once abandoned.
   Socket socket_;
   Timer deadline_;
   std::string peer_;
@@ -50,7 +50,7 @@ class Handshake : public std::enable_shared_from_this<Handshake> {
   Hello hello_;
   bool is_early_ = false;
   HelloReply reply_;
-  Listener::ExpectationPtr claimed_;  // the channel that the peer is being answered as
+  Listener::ExpectationPtr claimed_;  // The channel that the peer is being answered as.
 };
 
 }  // namespace rueda::transport::tcp

@@ -29,7 +29,7 @@ struct Hello {
   uint32_t magic = kHelloMagic;
   uint8_t version = kWireVersion;
   uint8_t offers_upgrade = 0;  // 1 if the sender can make more of the connection (upgrade.h).
-  uint16_t streams = 1;        // the number of the channel's streams
+  uint16_t streams = 1;        // The number of the channel's streams.
   ChannelId id;
   uint32_t slot_count = 0;
   uint32_t slot_bytes = 0;

@@ -52,7 +52,7 @@ class ReceiveConnection : public std::enable_shared_from_this<ReceiveConnection>
 
   Socket socket_;
   const ChannelId id_;
-  ReceiveEvents* events_;  // null once closed
+  ReceiveEvents* events_;  // Null once closed.
   const std::string peer_;
   SlotStates states_;
   FrameReader reader_;

@@ -87,7 +87,7 @@ class SendConnection : public std::enable_shared_from_this<SendConnection> {
   Timer linger_timer_;
   const ChannelId id_;
   const uint32_t slot_bytes_;
-  SendEvents* events_;  // null once closed
+  SendEvents* events_;  // Null once closed.
   const std::shared_ptr<const RegionTable> regions_;
   const std::string peer_;
   std::vector<Slot> slots_;

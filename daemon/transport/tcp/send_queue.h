@@ -49,7 +49,7 @@ class SendQueue {
   std::vector<Frame> frames_;
   size_t head_ = 0;
   size_t count_ = 0;
-  size_t sent_bytes_ = 0;  // bytes already sent of the frames from head_ on
+  size_t sent_bytes_ = 0;  // Bytes already sent of the frames from head_ on.
 };
 
 }  // namespace rueda::transport::tcp
