@@ -34,8 +34,8 @@ class Collectives {
   Collectives(uint32_t id, const Layout& layout, std::vector<LocalRank> locals, NodeIndex self,
               const JobOptions& options, NodeActivity& activity);
 
-  // An epoch runs from here on. `recovery` must outlive it. With null, whatever is done is
-  // delivered, and nothing is held for those who might go on (policy `fail`).
+  // An epoch runs from here on. `recovery` must outlive the epoch. If it is null, whatever is done
+  // is delivered, and nothing is held for those who might go on (policy `fail`).
   void begin(Epoch epoch, TicksMs now, Recovery* recovery);
   // The epoch goes on as the next one. Operations that have ended in `next` are not forgotten,
   // those launched by all are carried over, and the rest is agreed on anew.
@@ -127,9 +127,9 @@ class Collectives {
   static constexpr TicksMs kFastPathsInPatience = 4;
 
   void report_if_ready(const std::string& tensor);
-  // Reports that all ranks have joined, if they have. A join comes after all that its ranks have
-  // submitted. Until the operations of the fast path have ended it is not reported, because they
-  // may still be cancelled, and reported then.
+  // Reports the join of this node's ranks, if all of them have joined. A join comes after all that
+  // its ranks have submitted. Until the operations of the fast path have ended the join is not
+  // reported, because these may still be cancelled, and reported then.
   void report_join();
   void tell_apart(OrderedOperation& operation);
   // Returns whether this node gives zeros to the operation's tensor at this place.
@@ -178,8 +178,8 @@ class Collectives {
   // Returns the rank's position among the ranks that the set has on this node, by which the set
   // knows it; none if the set does not have the rank.
   std::optional<LocalRank> position_of(LocalRank rank) const;
-  // Returns whether this node tells a coordinator that has no rank in the set, and so does not see
-  // operations end, which have ended.
+  // Returns whether this node is the one that tells the coordinator which operations have ended,
+  // because the coordinator has no rank in the set and does not see them end.
   bool tells_what_ended() const;
 
   const uint32_t id_;
@@ -195,7 +195,7 @@ class Collectives {
   // Operations that are not launched yet.
   std::array<std::deque<OrderedOperation>, kTracks> ordered_;
   std::map<Seq, OrderedOperation> launched_;
-  // It is of the plan of this generation, and is kept while its rows are empty.
+  // It is made for the plan of fast_path_generation_, and kept while the fast path is not in use.
   std::optional<PlanFastPath> fast_path_;
   uint32_t fast_path_generation_ = 0;
   bool is_on_fast_path_ = false;          // What is in flight of the plan is in fast_path_.

@@ -18,6 +18,7 @@
 namespace rueda::core {
 
 // --- Events ---------------------------------------------------------------------------------
+// The process of a rank of this node has attached.
 struct RankAttached {
   LocalRank rank;
 };
@@ -30,9 +31,11 @@ struct RankLost {
   LocalRank rank;
   Status status;
 };
+// A rank of this node has submitted something.
 struct Submitted {
   LocalSubmission submission;
 };
+// A message of another node has come.
 struct MessageArrived {
   Message message;
 };
@@ -50,6 +53,7 @@ struct DataChannelLost {
   // has left.
   bool is_missed = false;
 };
+// The data plane has completed the operation on this node.
 struct OperationDone {
   Seq seq;
   uint32_t process_set = 0;
@@ -84,7 +88,7 @@ struct DataStopped {
 struct JobClosed {
   Status status;
 };
-// Some time has passed: what was due until now is done.
+// Some time has passed: the job does what is due by now.
 struct TimePassed {};
 // Everything known at this moment has been told.
 struct TurnEnded {};
@@ -131,11 +135,12 @@ struct Delivery {
   LocalRank rank;
   Ticket ticket;
   Status status;
-  Epoch epoch;  // An epoch before the one that runs, if the operation was carried over.
+  // The epoch of the result, which is an earlier one if the operation was carried over.
+  Epoch epoch;
   uint32_t contributors = 0;
   Seq seq;
   uint32_t value = 0;  // The operation's result: a process set's id, the last rank to join.
-  // It is the first of the deliveries that end the same tensor on this node.
+  // True for the first of the deliveries that end the same tensor on this node.
   bool is_first = false;
 };
 
@@ -171,7 +176,7 @@ struct Output {
   std::optional<Epoch> finished;   // Every rank has left: the epoch's channels may be closed.
   std::optional<Status> failed;    // The job is over; operations under way have to be dropped.
   std::vector<std::string> notes;  // What people may want to read in the log.
-  // Plans declared ahead that were wrong; people must read it.
+  // What was wrong with plans that were declared ahead or recorded; people must read it.
   std::vector<std::string> abandoned_plans;
   std::vector<StallLine> stall_lines;
   std::vector<TuningLine> tuning;  // On the coordinator's node: how the search goes.

@@ -30,12 +30,13 @@ struct JobOptions {
   // (core/model/track.h has that of the other track).
   int max_launched_operations = 4;
   AlgorithmChoice algorithm = AlgorithmChoice::kAuto;  // How an all-reduce goes between nodes.
-  bool is_tuned = false;                 // The job is autotuned, or a plan is replayed.
-  TicksMs start_timeout_ms = 60'000;     // For all ranks to attach.
-  TicksMs join_interval_ms = 300;        // Join is repeated until Start.
-  TicksMs handover_grace_ms = 1'000;     // In a tree: for the other nodes to leave, too.
-  TicksMs handover_timeout_ms = 10'000;  // For a new parent in the tree to answer.
-  TicksMs suspicion_grace_ms = 1'000;  // After a data channel broke: for the true cause to arrive.
+  bool is_tuned = false;              // The job is autotuned, or a plan is replayed.
+  TicksMs start_timeout_ms = 60'000;  // The time for all ranks to attach.
+  TicksMs join_interval_ms = 300;     // The time between two Joins, which are repeated until Start.
+  TicksMs handover_grace_ms = 1'000;  // In a tree: the time for the other nodes to leave, too.
+  TicksMs handover_timeout_ms = 10'000;  // The time for a new parent in the tree to answer.
+  // The time for the true cause to arrive after a data channel broke.
+  TicksMs suspicion_grace_ms = 1'000;
   StallOptions stall;
   TreeOptions tree;  // Under policy `shrink` there is no tree: all talk to all.
   // What happens when a node dies, and how long that may take. Policy `fail` asks nobody: the first

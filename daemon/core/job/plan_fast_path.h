@@ -21,7 +21,7 @@ namespace rueda::core {
 
 class PlanFastPath {
  public:
-  // So many `ranks` of this node submit.
+  // `ranks` is the number of this node's ranks that submit.
   PlanFastPath(const Plan& plan, size_t ranks);
   PlanFastPath(const PlanFastPath&) = delete;
   PlanFastPath& operator=(const PlanFastPath&) = delete;
@@ -75,7 +75,7 @@ class PlanFastPath {
   struct Row {
     Ticket ticket;
     TicksMs submitted_ms = 0;
-    uint64_t round = 0;  // It is there if this is its batch's round.
+    uint64_t round = 0;  // The row holds a submission if this is its batch's round.
   };
   struct Batch {
     uint32_t first = 0;  // The place of its first tensor.

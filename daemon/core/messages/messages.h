@@ -78,8 +78,8 @@ struct Join {
   uint64_t layout_hash = 0;
   std::string data_address;  // "host:port" of the sender's data plane.
   std::vector<Rank> attached;
-  // The fields that all nodes must have been told alike (AgreementOptions) are these, and those
-  // that say so below.
+  // These must be the same on all nodes (AgreementOptions, JobOptions), and so must `algorithm` and
+  // `is_tuned`.
   Coordination coordination = kDefaultCoordination;
   size_t cache_capacity = 0;
   int fan_in = 0;  // Of the job's tree; 0 without a tree.
@@ -88,7 +88,7 @@ struct Join {
   std::vector<Below> below;
   AlgorithmChoice algorithm = AlgorithmChoice::kAuto;
   std::string rack{};     // Where the node stands; empty if nobody has said.
-  bool is_tuned = false;  // See JobOptions; it must be the same on all nodes, too.
+  bool is_tuned = false;  // The job is autotuned, or a plan is replayed (JobOptions).
 };
 
 // Tells the members, from the coordinator, that every rank is there and the epoch begins.

@@ -100,7 +100,7 @@ class Coordinator {
   std::map<std::string, Entry> table_;  // Ordered, because what happens must not depend on hashing.
   std::map<std::string, Group> groups_;
   std::map<std::pair<Track, std::string>, Parts> parts_;  // By track and group.
-  BegunGroups begun_;                                     // By a plan, or in the epoch before.
+  BegunGroups begun_;  // Groups begun by a plan, or in the epoch before.
   std::array<Order, kTracks> orders_;
   std::set<Rank> left_;
   // These three are about joins (L11), until the join is decreed.

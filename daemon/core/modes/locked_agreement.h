@@ -109,7 +109,7 @@ class Locked final : public Agreement {
   bool asked_to_unlock_ = false;
   std::optional<TicksMs> held_up_since_;
 
-  // These are the coordinator's. While it freezes the members: how far each of them is.
+  // On the coordinator, while it freezes the members: how far each of them is.
   UnlockTally frozen_nodes_;
   bool freezing_ = false;
   Because because_ = Because::kOther;  // The reason for the freeze.

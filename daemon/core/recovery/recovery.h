@@ -62,9 +62,10 @@ struct RecoveryOptions {
   TicksMs suspicion_ms = 4'000;  // A member that is silent for so long is suspected.
   // For so long after a node was last heard in an epoch, nobody takes part in leaving it out.
   TicksMs eviction_ms = 5'000;
-  TicksMs stagger_ms = 100;     // It lies between the first proposals of two members in turn.
-  TicksMs retry_ms = 1'000;     // A proposal that has come to nothing is followed by another.
-  TicksMs resend_ms = 200;      // A message that is not answered is sent again.
+  TicksMs stagger_ms = 100;  // The time between the first proposals of two members in turn.
+  // The time after which another proposal follows one that has come to nothing.
+  TicksMs retry_ms = 1'000;
+  TicksMs resend_ms = 200;      // The time after which a message without an answer is sent again.
   TicksMs give_up_ms = 30'000;  // Sealed for so long without a decision, the job ends here.
 };
 
@@ -195,7 +196,7 @@ class Recovery {
  private:
   // What is known of another voter of the epoch.
   struct Peer {
-    TicksMs heard = 0;            // Last, or when the epoch began; not counted on once sealed.
+    TicksMs heard = 0;            // When it was last heard, or the epoch began.
     std::optional<TicksMs> sent;  // When it sent its last heartbeat, to be echoed.
     std::optional<TicksMs> echo;  // When this node sent the last heartbeat that the peer echoed.
     ByTrack<Seq> complete{};

@@ -54,7 +54,7 @@ class MeshEvents {
   // The message of the piece with this work buffer has left.
   virtual void on_mesh_sent(NodeIndex to, uint32_t work, int message) = 0;
   virtual void on_mesh_slot_free() = 0;
-  // A channel cannot be opened, or has broken; or it has been closed.
+  // These say that a channel cannot be opened, and that one has closed or broken.
   virtual void on_mesh_failed(NodeIndex peer, const Status& status) = 0;
   virtual void on_mesh_closed(NodeIndex peer, const Status& status) = 0;
 };

@@ -513,7 +513,8 @@ void JobRunner::end_operation(OperationKey key) {
   }
   if (const InputCheck* check = ledger_.check_of(key)) finite_.on_ended(*check);
   step(core::OperationDone{key.second, key.first});
-  ledger_.erase(key);  // If all ranks have joined, no submission's end has erased it.
+  // If all ranks have joined, no submission has ended, which erases the operation otherwise.
+  ledger_.erase(key);
 }
 
 void JobRunner::cancel(const core::Cancel& cancelled) {

@@ -1,5 +1,5 @@
-// NaN and infinity, found by the bits: their exponent alone is all ones. So nothing depends on how
-// a CPU treats subnormal or signalling operands.
+// Finds NaN and infinity by their bits, because only their exponent is all ones. So nothing depends
+// on how a CPU treats subnormal or signalling operands.
 #include <cstdint>
 #include <cstring>
 

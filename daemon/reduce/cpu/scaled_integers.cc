@@ -1,4 +1,5 @@
-// Integers with scales or a divisor, and products of bytes: rare, so scalar and exact before fast.
+// Reduces integers with scales or a divisor, and products of bytes. These are rare, so the code is
+// scalar, and exact before fast.
 
 #include <cmath>
 #include <cstring>

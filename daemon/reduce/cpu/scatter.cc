@@ -18,8 +18,9 @@ void scatter(std::span<void* const> destinations, const void* src, size_t bytes,
                    .count = bytes,
                    .streams = true});
   }
-  // Small enough to stay in the first-level cache while it goes to every destination, so that src
-  // is read from memory once. One destination alone leaves the choice of the copy to memcpy.
+  // A block is small enough to stay in the first-level cache while it goes to every destination, so
+  // that src is read from memory once. One destination alone leaves the choice of the copy to
+  // memcpy.
   constexpr size_t kBlockBytes = 16 * 1024;
   const size_t block_bytes = destinations.size() > 1 ? kBlockBytes : bytes;
   const auto* from = static_cast<const uint8_t*>(src);
