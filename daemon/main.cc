@@ -221,7 +221,7 @@ class Daemon {
 
   Status start();
   void run() { awake_loop_.run(); }
-  // Called after run(): ends the parts that run on other threads before the parts that they use.
+  // Ends, after run(), the parts that run on other threads before the parts that they use.
   void tear_down();
 
  private:

@@ -57,7 +57,8 @@ class Scrapes {
   Clock::time_point due(Clock::time_point asked) const {
     return begun_ >= asked ? Clock::time_point::min() : next_;
   }
-  // Called when the request is due. The text is not older than the request.
+  // Returns the metrics, and is called when the request is due. The text is not older than the
+  // request.
   const std::string& text(Clock::time_point asked, const std::function<std::string()>& make) {
     if (begun_ >= asked) return text_;
     const Clock::time_point begun = Clock::now();

@@ -1,6 +1,6 @@
 // The training steps of one rank, as far as its daemon sees them: a step ends when a tensor is
 // submitted that it has had already. It is told of batches in the order in which they are launched,
-// which need not be that of their submission. Pure.
+// which need not be that of their submission. The class is pure.
 #pragma once
 
 #include <cstddef>

@@ -168,7 +168,7 @@ class SessionEvents {
   // The client sleeps until the submission of this ticket ends; without a ticket, the client sleeps
   // no longer. This is a hint: it may be late or never come, and the ticket may be any number.
   virtual void on_waiting(Session& session, std::optional<Ticket> ticket) = 0;
-  // Called after a batch of on_submit, when the submission ring is empty for now.
+  // It is called after a batch of on_submit, when the submission ring is empty for now.
   virtual void on_submissions_drained(Session& session) = 0;
   // The status that this returns is the client's answer.
   virtual Status on_timeline(Session& session, const TimelineWish& wish) = 0;
@@ -186,9 +186,9 @@ class SessionEvents {
   virtual void on_lost(Session& session, const Status& status) = 0;
 };
 
-// Called for a connection that opens with HTTP/2's preface, which is gRPC's: agents and operators
-// use the same socket path. The callee owns the descriptor, over which everything that the client
-// says is passed on.
+// It is called for a connection that opens with HTTP/2's preface, which is gRPC's: agents and
+// operators use the same socket path. The callee owns the descriptor, over which everything that
+// the client says is passed on.
 using GrpcHandoff = std::function<void(int fd, const Credentials& peer)>;
 
 struct ServerOptions {

@@ -117,7 +117,7 @@ class StripedReceiveChannel final : public ReceiveChannel {
   ReceiveChannel& let_go(uint32_t slot);
   void deliver_early();
   void on_stream_closed(const Status& status);
-  // Called when the first stream has ended. The channel waits for the other streams for as long as
+  // The first stream has ended. The channel waits for the other streams for as long as
   // bytes arrive on any of them within the timeout.
   void linger();
   // Ends the channel once nothing more can come.

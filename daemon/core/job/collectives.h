@@ -1,7 +1,8 @@
 // The collectives of one process set on one node: what its ranks have submitted, the order in which
 // that is carried out, and how it ends. Each set has an order of its own, and a lock (rules L2,
 // L10). The coordinator also calls the order of sets in which it has no rank. The job (job.h) knows
-// which messages count, whether the epoch is sealed and whom to tell of a failure. Pure.
+// which messages count, whether the epoch is sealed and whom to tell of a failure. The class is
+// pure.
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
 // Lets an epoch form: each node tells its parent which ranks are attached on it and below it, again
 // and again, until the coordinator has heard of all ranks and says Start. JobCore (job.h) owns
-// this, asks it only while the epoch forms, and starts the epoch. Pure.
+// this, asks it only while the epoch forms, and starts the epoch. The class is pure.
 #pragma once
 
 #include <map>

@@ -1,4 +1,5 @@
-// Keeps which ranks of this node are attached to the job. JobCore (job.h) owns it. Pure.
+// Keeps which ranks of this node are attached to the job. JobCore (job.h) owns it. The class is
+// pure.
 #pragma once
 
 #include <cstddef>

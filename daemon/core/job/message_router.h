@@ -1,7 +1,7 @@
 // Decides which control link a message takes along the tree of a job's nodes (model/tree.h), and
 // whether all messages of a node have come. It writes what has to be sent into Output; messages
 // that come from other nodes are checked here before anybody reads them. JobCore (job.h) owns it,
-// and TreeHandover changes its links when a node leaves. Pure.
+// and TreeHandover changes its links when a node leaves. The class is pure.
 #pragma once
 
 #include <cstdint>

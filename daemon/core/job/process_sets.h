@@ -1,7 +1,7 @@
 // The process sets of a job on one node: the set of all ranks, with id 0, and those that the ranks
 // have added. It knows which sets there are, gives out their ids, and finds the set that a
 // submission is for. JobCore (job.h) owns it, runs it on its own loop, and decides what happens
-// after an error. Pure.
+// after an error. The class is pure.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // Keeps the nodes to which a data channel broke, before it is known why: they may have died, or
 // have ended the epoch first, because all of their ranks have left. Until the cause has come, or
-// its time is up, what is done is kept here. JobCore (job.h) owns it. Pure.
+// its time is up, what is done is kept here. JobCore (job.h) owns it. The class is pure.
 #pragma once
 
 #include <set>

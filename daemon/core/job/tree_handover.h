@@ -2,7 +2,7 @@
 // (docs/protocol.md, "Leaving"). This is one node's part, as the node that leaves, as a child that
 // moves, or as the parent that takes children over. A link is empty before the next one is used, so
 // no message is lost, comes twice or overtakes another. JobCore (job.h) owns it; without a tree it
-// does nothing. Pure.
+// does nothing. The class is pure.
 #pragma once
 
 #include <optional>

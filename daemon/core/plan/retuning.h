@@ -1,5 +1,5 @@
 // Decides when the coordinator gives a plan up in order to measure another setting of the tuner
-// (decision 51). Pure.
+// (decision 51). The class is pure.
 #pragma once
 
 #include <cstdint>

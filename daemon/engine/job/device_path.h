@@ -1,5 +1,5 @@
 // The way of a batch in device memory: the job's GPU worker, and which way between nodes the batch
-// goes, if it goes between nodes. Belongs to the control loop.
+// goes, if it goes between nodes. It belongs to the control loop.
 #pragma once
 
 #include <cstdint>

@@ -43,7 +43,7 @@ struct EngineOptions {
   // The program of a GPU worker and its arguments (GpuWorkerOptions). If it is empty, there is
   // none.
   std::vector<std::string> gpu_worker_command;
-  uint64_t gpu_staging_bytes = uint64_t{1} << 30;  // DeviceJobOptions::max_staging_bytes
+  uint64_t gpu_staging_bytes = uint64_t{1} << 30;  // See DeviceJobOptions::max_staging_bytes.
   // The GPU adds what arrives from other nodes, for batches in device memory.
   bool adds_on_gpu = false;
 };
@@ -58,8 +58,8 @@ struct EngineContext {
   // The addresses of this node's data loops, as others reach them, in the form of join_addresses();
   // ":port" if the host is that of the control address.
   std::string data_address;
-  // Called when a small operation has been submitted or has ended: the next event is microseconds
-  // away.
+  // It is called when a small operation has been submitted or has ended: the next event is
+  // microseconds away.
   std::function<void()> on_small = [] {};
   // Keeps what users of this node may have.
   std::shared_ptr<session::Ledger> ledger = std::make_shared<session::Ledger>();
@@ -73,7 +73,7 @@ struct JobSpec {
   uid_t uid = 0;      // The user whose processes may attach.
   NodeIndex self;
   core::Layout layout;
-  // These two are the daemon's if nothing is said.
+  // These three are the daemon's if nothing is said.
   std::optional<int64_t> fusion_threshold_bytes;
   TicksMs start_timeout_ms = 0;  // 0 means the daemon's.
   std::optional<core::Coordination> coordination;
@@ -108,7 +108,7 @@ struct JobSpec {
 struct JobListener {
   std::function<void(Epoch)> on_started;
   std::function<void(const Status&)> on_failed;
-  // Called on node 0 with what becomes of the timeline (TimelineHost).
+  // It is called on node 0 with what becomes of the timeline (TimelineHost).
   std::function<bool(TimelineNews)> on_timeline = [](const TimelineNews&) { return false; };
   // These are called on the coordinator's node with how the search for a setting goes, and with the
   // plan in force.

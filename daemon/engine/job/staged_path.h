@@ -2,7 +2,8 @@
 // brings what this node's ranks make of the batch to host memory, the data plane takes it from
 // there as it does that of one rank, and the worker brings back what has come of it
 // (docs/decisions/0052-tensors-in-device-memory.md). Where the GPU adds what arrives, it is
-// asked for each chunk (docs/decisions/0061-additions-on-the-gpu.md). Belongs to the control loop.
+// asked for each chunk (docs/decisions/0061-additions-on-the-gpu.md). It belongs to the control
+// loop.
 #pragma once
 
 #include <atomic>

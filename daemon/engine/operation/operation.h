@@ -48,7 +48,7 @@ struct ChunkAddition {
   uint64_t offset = 0;
   bool is_final = false;  // Postscale and divisor are applied, too.
 };
-// It is called on the data loop; `done` is called once, on any thread.
+// Adds a chunk on the GPU. It is called on the data loop; `done` is called once, on any thread.
 using GpuReduce = std::function<void(ChunkAddition, std::function<void(const Status&)> done)>;
 
 // A batch as it is carried out: what all its tensors have in common, and where their elements are.
@@ -70,8 +70,8 @@ struct Operation {
   WireDType wire_dtype = WireDType::kSame;  // Set if more than one node has to do with it.
   int64_t divisor = 1;                      // For an average: the number of contributors.
   NodeIndex root_node{-1};                  // Set where one rank is the root.
-  // The places of each node's members in the ring, by node and in the order of the ranks. It is for
-  // an Adasum. If it is empty, the places of all members are ascending.
+  // An Adasum needs the places of each node's members in the ring, by node and in the order of the
+  // ranks. If this is empty, the places of all members are ascending.
   std::vector<std::vector<size_t>> tree;
 
   std::vector<OperationTensor> tensors;
@@ -214,7 +214,7 @@ class OperationKernels {
   static void look_at(const Operation& operation, const Piece& piece);
   // Reduces with these arguments, and takes what they lack from the operation.
   void reduce_with(const Operation& operation, reduce::ReduceArgs& args, bool final);
-  // Reduces a piece. partial, dst and copies are of this type.
+  // Reduces a piece. partial, dst and copies are of type `dtype`.
   void reduce_piece(const Operation& operation, const Piece& piece, DType dtype,
                     const std::byte* partial, bool final, std::byte* dst,
                     std::span<void* const> copies = {}, bool streams = false);

@@ -82,7 +82,7 @@ struct CommunicatorMessage {
   gpu::CommunicatorId id{};
 };
 
-// Called on the control loop.
+// The events of links. They are told on the control loop.
 class ControlEvents {
  public:
   virtual ~ControlEvents() = default;
@@ -98,7 +98,7 @@ class ControlEvents {
   virtual void on_link_lost(LinkId link, const Status& status) = 0;
 };
 
-// Called on the control loop.
+// The links to other daemons. The methods are called on the control loop.
 class ControlPlane {
  public:
   virtual ~ControlPlane() = default;

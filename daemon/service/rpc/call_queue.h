@@ -16,7 +16,7 @@
 
 namespace rueda::service {
 
-// Called when an operation has ended; `ok` is that of grpc::CompletionQueue::Next().
+// It is called when an operation has ended; `ok` is that of grpc::CompletionQueue::Next().
 using Ended = std::function<void(bool ok)>;
 
 class CallQueue {

@@ -47,7 +47,7 @@ class Call {
     return CallQueue::tag([this](bool) { release(); });
   }
   void abandon() { release(); }
-  // Called when a callback of the call has thrown: the call has to end. An override that does
+  // It is called when a callback of the call has thrown: the call has to end. An override that does
   // nothing waits for the other side to go.
   virtual void on_exception(const char* what) { (void)what; }
   // gRPC has finished with the call, which may be deleted. Called once, and last.
@@ -74,7 +74,8 @@ template <class Request, class Response>
 struct Arrival {
   grpc::ServerContext context;
   grpc::ServerAsyncReaderWriter<Response, Request> stream{&context};
-  // Called by the tag that comes when the call is over, whichever side has ended it. Owned by gRPC.
+  // It is called by the tag that comes when the call is over, whichever side has ended it. gRPC
+  // owns it.
   Ended* over = nullptr;
 };
 
@@ -181,7 +182,7 @@ class UnaryCall final : public Call {
     is_answered_ = true;
     writer_.Finish(reply_, grpc::Status::OK, last_operation());
   }
-  // Ends the call with an error. Called in place of finish().
+  // Ends the call with an error. It is called in place of finish().
   void fail(const grpc::Status& status) {
     is_answered_ = true;
     writer_.FinishWithError(status, last_operation());

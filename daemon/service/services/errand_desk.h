@@ -22,7 +22,8 @@ namespace rueda::service {
 
 class ErrandDesk {
  public:
-  // Called on the desk's thread; but if the errand is refused, on the calling thread, at once.
+  // It is called on the desk's thread; but if the errand is refused, on the calling thread, at
+  // once.
   using Done = std::function<void(const Result<v1::Explanation>&)>;
 
   // Both must outlive the desk.

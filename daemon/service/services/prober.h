@@ -20,7 +20,8 @@ namespace rueda::service {
 
 class Prober {
  public:
-  // Called on the prober's thread; but if the probe is refused, on the calling thread, at once.
+  // It is called on the prober's thread; but if the probe is refused, on the calling thread, at
+  // once.
   using Done = std::function<void(const Result<v1::ProbeReply>&)>;
 
   // Both must outlive the prober.

@@ -41,12 +41,12 @@ class ForeignStream {
     waits_.async_wait(what, std::forward<Handler>(handler));
   }
   // Shuts the connection down, so that the other side sees its end at once; the descriptor is
-  // closed at the door. Idempotent.
+  // closed at the door. The call is idempotent.
   void close() {
     if (is_open()) ::shutdown(fd(), SHUT_RDWR);
     release();
   }
-  // Ends all waits and returns the socket. Idempotent.
+  // Ends all waits and returns the socket. The call is idempotent.
   ForeignSocket release() {
     if (waits_.is_open()) waits_.release();
     return std::exchange(socket_, nullptr);

@@ -27,7 +27,7 @@ class Greeting : public std::enable_shared_from_this<Greeting> {
 
   // Looks at the first bytes, and decides on kSilent after `timeout_ms`.
   void start(int64_t timeout_ms);
-  // Closes the connection; on_decided is not called any more. Idempotent.
+  // Closes the connection; on_decided is not called any more. The call is idempotent.
   void cancel();
 
   const Credentials& peer() const { return peer_; }

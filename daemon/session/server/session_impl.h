@@ -66,7 +66,7 @@ class SessionImpl final : public Session, public std::enable_shared_from_this<Se
 
   // Waits for the ATTACH, at most options.handshake_timeout_ms.
   void start();
-  // Ends everything at once, without events. Idempotent.
+  // Ends everything at once, without events. The call is idempotent.
   void close();
   // Fails the session if memory that it shares has been lost (sigbus_guard.h).
   void check_memory();
@@ -187,7 +187,8 @@ class SessionImpl final : public Session, public std::enable_shared_from_this<Se
   // that the door has mapped travels with the message.
   struct Incoming {
     explicit Incoming(uid_t user) : reader(user) {}
-    // Maps the message's arena, if it brings one. Called at the door once the message is complete.
+    // Maps the message's arena, if it brings one. It is called at the door once the message is
+    // complete.
     void prepare(const Account& account);
     MessageReader reader;
     std::optional<Result<ArenaMemory>> arena;

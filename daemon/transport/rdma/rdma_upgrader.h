@@ -18,7 +18,7 @@ struct RdmaOptions {
   // If true, a channel that cannot be over RDMA fails; if false, it is over TCP, and the log says
   // why.
   bool is_required = false;
-  // Called on the loop for each channel that has been made, with whether it is over RDMA.
+  // It is called on the loop for each channel that has been made, with whether it is over RDMA.
   std::function<void(bool is_rdma)> on_channel;
 };
 
