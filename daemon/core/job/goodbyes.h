@@ -1,7 +1,7 @@
 // Keeps which ranks have left the epoch, and which goodbyes are not in force yet. On the
 // coordinator a goodbye waits while a plan that others follow needs the rank; on every node one
 // that comes after the epoch was sealed is noted and changes nothing else. JobCore (job.h) owns it.
-// Pure.
+// The class is pure.
 #pragma once
 
 #include <set>

@@ -140,7 +140,7 @@ struct Delivery {
   uint32_t contributors = 0;
   Seq seq;
   uint32_t value = 0;  // The operation's result: a process set's id, the last rank to join.
-  // True for the first of the deliveries that end the same tensor on this node.
+  // This is the first of the deliveries that end the same tensor on this node.
   bool is_first = false;
 };
 

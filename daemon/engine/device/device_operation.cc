@@ -301,7 +301,7 @@ gpu::WorkerOperation build_addition(const core::Launch& launch, const DeviceLaun
 namespace {
 
 // Returns the operator that NCCL applies. bool values are numbers that are 0 or 1, and must stay
-// so: where they would be added up, the greatest is taken.
+// so: the greatest stands for a sum, and the least for a product.
 ReduceOp op_across(const core::TensorDescriptor& tensor) {
   if (tensor.dtype == DType::kBool) {
     const bool is_or = tensor.op == ReduceOp::kSum || tensor.op == ReduceOp::kMax;

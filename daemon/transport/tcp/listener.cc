@@ -91,8 +91,8 @@ void Listener::on_accept(const error_code& error, Socket socket) {
   accept();
 }
 
-// Connections whose peers have said hello are spared, because a peer may be a neighbour that comes
-// early. Of the others, one goes whose address has the most.
+// Connections whose peers have said hello go last, because a peer may be a neighbour that comes
+// early, and proven ones stay. Otherwise a connection goes whose address has the most of its kind.
 bool Listener::evict(const std::string& why) {
   const auto count_of = [&](const std::shared_ptr<Handshake>& one) {
     return std::count_if(handshakes_.begin(), handshakes_.end(), [&](const auto& other) {
