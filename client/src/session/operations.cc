@@ -12,27 +12,6 @@
 #include "daemon/base/yielding_wait.h"
 
 namespace rueda::client {
-namespace {
-
-// The low bits of a handle are its place in the table; the bits above count how often places had
-// been taken before.
-constexpr int kPlaceBits = 24;
-constexpr rueda_handle kPlaceMask = (rueda_handle{1} << kPlaceBits) - 1;
-
-}  // namespace
-
-void Session::Operation::begin(Handle& of) {
-  handle = &of;
-  record = {};
-  staging = output = nullptr;
-  result = nullptr;
-  output_bytes = bytes = 0;
-  arena_data[0] = arena_data[1] = nullptr;
-  on_device = {};
-  is_done = is_ok = is_on_device = is_result_on_own_stream = holds_tensor = false;
-  stream_wait = 0;
-}
-
 Status Session::prepare(const TensorRequest& request, Operation& operation) {
   operation.bytes = request.bytes();
   Result<uint32_t> id = interned_->id_of(request.descriptor, request.counts);
@@ -143,17 +122,17 @@ Result<uint32_t> Session::intern(const rueda_abi_intern& descriptor,
 }
 
 Status Session::check_group_size(const std::vector<TensorRequest>& requests) const {
-  if (requests.size() <= max_in_flight_) return Status::ok();
+  if (requests.size() <= handles_.capacity()) return Status::ok();
   return {Code::kResourceExhausted,
           "a group of " + std::to_string(requests.size()) + " tensors (the first is \"" +
               std::string(requests[0].name()) + "\") is larger than the " +
-              std::to_string(max_in_flight_) + " submissions that may be in flight; split it"};
+              std::to_string(handles_.capacity()) + " submissions that may be in flight; split it"};
 }
 
 Result<rueda_handle> Session::submit(const std::vector<TensorRequest>& requests) {
   if (Status status = check_group_size(requests); !status.is_ok()) return status;
   Lock lock(mutex_);
-  Handle& handle = take_handle_locked(requests.size());
+  Handle& handle = handles_.take(requests.size());
   const uint64_t frees = frees_;
   lock.unlock();
   for (size_t i = 0; i < requests.size(); ++i) {
@@ -170,7 +149,7 @@ Result<rueda_handle> Session::submit(const std::vector<TensorRequest>& requests)
     const bool is_allreduce =
         requests[i].descriptor.kind == static_cast<uint8_t>(CollectiveKind::kAllreduce);
     Operation& operation = handle.operations[i];
-    operation.name = kept_name_locked(requests[i].name());
+    operation.name = handles_.kept_name(requests[i].name());
     handle.is_staged |= operation.staging != nullptr;
     if (!is_allreduce || operation.staging != nullptr) continue;
     if ((operation.record.flags & RUEDA_ABI_FLAG_COPIED_IN) != 0) continue;
@@ -182,18 +161,6 @@ Result<rueda_handle> Session::submit(const std::vector<TensorRequest>& requests)
   }
   const bool is_join = requests[0].descriptor.kind == static_cast<uint8_t>(CollectiveKind::kJoin);
   return is_join ? push_behind_locked(handle) : push_locked(handle);
-}
-
-std::string_view Session::kept_name_locked(std::string_view name) {
-  if (names_.size() >= names_swept_at_) {
-    std::unordered_set<const char*> used;
-    for (const auto& handle : handles_) {
-      for (const Operation& operation : handle->operations) used.insert(operation.name.data());
-    }
-    std::erase_if(names_, [&used](const std::string& kept) { return !used.contains(kept.data()); });
-    names_swept_at_ = std::max(InternCache::kMost, 2 * names_.size());
-  }
-  return *names_.emplace(name).first;
 }
 
 Status Session::wait_for_room(Lock& lock, size_t operations) {
@@ -210,7 +177,7 @@ Result<uint32_t> Session::change_process_sets(const rueda_abi_process_set& chang
 Result<uint32_t> Session::agree(uint32_t tensor_id, const char* name) {
   Lock lock(mutex_);
   if (Status reason = wait_for_room(lock, 1); !reason.is_ok()) return reason;
-  Handle& handle = take_handle_locked(1);
+  Handle& handle = handles_.take(1);
   handle.operations[0].name = name;
   handle.operations[0].record.tensor_id = tensor_id;
   const rueda_handle submitted = push_behind_locked(handle);
@@ -269,7 +236,7 @@ std::optional<rueda_handle> Session::submit_again(std::span<const rueda_tensor> 
                                                   std::string_view group) {
   Lock lock(mutex_);
   if (over_ || !has_room_locked(tensors.size())) return std::nullopt;
-  Handle& handle = take_handle_locked(tensors.size());
+  Handle& handle = handles_.take(tensors.size());
   for (size_t i = 0; i < tensors.size(); ++i) {
     const Repeats::Entry* known =
         repeats_.find(tensors[i], options, group, group.empty() ? 0 : tensors.size());
@@ -288,23 +255,6 @@ std::optional<rueda_handle> Session::submit_again(std::span<const rueda_tensor> 
   return push_locked(handle);
 }
 
-Session::Handle& Session::take_handle_locked(size_t operations) {
-  if (free_handles_.empty()) {
-    handles_.push_back(std::make_unique<Handle>());
-    handles_.back()->place = static_cast<uint32_t>(handles_.size() - 1);
-    free_handles_.push_back(handles_.back().get());
-  }
-  Handle& handle = *free_handles_.back();
-  free_handles_.pop_back();
-  handle.id = ++handles_taken_ << kPlaceBits | handle.place;
-  handle.is_abandoned = handle.is_staged = handle.holds_tensors = false;
-  handle.copied_in_bytes = 0;
-  handle.pending = operations;
-  handle.error = Status::ok();
-  handle.operations.resize(operations);
-  for (Operation& operation : handle.operations) operation.begin(handle);
-  return handle;
-}
 void Session::give_handle_locked(Handle& handle) {
   if (handle.holds_tensors) {
     for (const Operation& operation : handle.operations) {
@@ -313,14 +263,7 @@ void Session::give_handle_locked(Handle& handle) {
   }
   for (const uint32_t id : handle.outdated) interned_->release(id);
   handle.outdated.clear();
-  handle.id = 0;
-  free_handles_.push_back(&handle);
-}
-
-Session::Handle* Session::find_handle_locked(rueda_handle id) {
-  const size_t place = id & kPlaceMask;
-  if (id == 0 || place >= handles_.size() || handles_[place]->id != id) return nullptr;
-  return handles_[place].get();
+  handles_.give(handle);
 }
 
 Status Session::refuse(Handle& handle, Status reason) {
@@ -343,11 +286,7 @@ rueda_handle Session::push_behind_locked(Handle& handle) {
 }
 
 void Session::take_tickets_locked(Handle& handle) {
-  for (Operation& operation : handle.operations) {
-    operation.record.ticket = next_ticket_locked();
-    in_flight_place(operation.record.ticket) = &operation;
-    ++in_flight_count_;
-  }
+  handles_.take_tickets(handle, [this](uint64_t ticket) { return is_unread_locked(ticket); });
 }
 
 rueda_handle Session::show_locked(Handle& handle) {
@@ -365,24 +304,6 @@ rueda_handle Session::show_locked(Handle& handle) {
   return handle.id;
 }
 
-// Returns the next ticket whose place is free. A training step begins with nothing in flight, and
-// then starts at the first place again: the daemon's memory for places that were used lately is in
-// its cache.
-uint64_t Session::next_ticket_locked() {
-  const uint64_t last = last_ticket_;
-  last_ticket_ = in_flight_count_ > 0 ? last + 1 : (last / max_in_flight_ + 1) * max_in_flight_;
-  while (in_flight_place(last_ticket_) != nullptr || is_unread_locked(last_ticket_)) {
-    ++last_ticket_;
-  }
-  places_used_ = std::max(places_used_, (last_ticket_ & (max_in_flight_ - 1)) + 1);
-  return last_ticket_;
-}
-
-const Session::Operation* Session::first_in_flight_locked() const {
-  return *std::find_if(in_flight_.begin(), in_flight_.end(),
-                       [](const Operation* operation) { return operation != nullptr; });
-}
-
 void Session::ring_daemon() {
   if (!submissions_.take_wakeup()) return;
   const uint64_t one = 1;
@@ -397,7 +318,7 @@ Status Session::wait(rueda_handle id, int64_t timeout_ms, rueda_result* result) 
                                               "once"};
   };
   Lock lock(mutex_);
-  Handle* handle = find_handle_locked(id);
+  Handle* handle = handles_.find(id);
   if (handle == nullptr) return unknown();
   if (handle->pending > 0 && !wait_for_locked(lock, *handle, timeout_ms)) {
     return {Code::kTimeout, outstanding_names_locked(*handle) + " did not finish within " +
@@ -433,7 +354,7 @@ Result<size_t> Session::wait_any(std::span<const rueda_handle> ids, int64_t time
   // Finds the first handle that has ended, or is unknown.
   const auto first_done = [&]() -> std::optional<size_t> {
     for (size_t i = 0; i < ids.size(); ++i) {
-      const Handle* handle = find_handle_locked(ids[i]);
+      const Handle* handle = handles_.find(ids[i]);
       if (handle == nullptr || handle->pending == 0) return i;
     }
     return std::nullopt;
@@ -451,7 +372,7 @@ Result<size_t> Session::wait_any(std::span<const rueda_handle> ids, int64_t time
                                       " ms; some rank has not submitted them yet, or the network "
                                       "is slow"};
   }
-  if (find_handle_locked(ids[*done]) == nullptr) {
+  if (handles_.find(ids[*done]) == nullptr) {
     return Status{Code::kInvalidArgument, "handle " + std::to_string(ids[*done]) +
                                               " is not in flight; each handle may be waited for "
                                               "once"};
@@ -475,7 +396,7 @@ bool Session::wait_for_locked(Lock& lock, const Handle& handle, int64_t timeout_
 
 void Session::abandon(rueda_handle id) {
   Lock lock(mutex_);
-  Handle* handle = find_handle_locked(id);
+  Handle* handle = handles_.find(id);
   if (handle == nullptr) return;
   handle->is_abandoned = true;
   if (handle->pending == 0) forget_locked(*handle);
@@ -489,7 +410,7 @@ void Session::forget_locked(Handle& handle) {
 Result<bool> Session::test(rueda_handle id) {
   Lock lock(mutex_);
   drain_completions();
-  const Handle* handle = find_handle_locked(id);
+  const Handle* handle = handles_.find(id);
   if (handle == nullptr) {
     return Status{Code::kInvalidArgument, "handle " + std::to_string(id) + " is not in flight"};
   }

@@ -63,7 +63,7 @@ Session::~Session() {
     connection_->shut_down();  // wakes the watchdog, which may sleep on the socket
     watchdog_.join();
   }
-  for (auto& handle : handles_) release(*handle);
+  for (auto& handle : handles_.all()) release(*handle);
   allocator_->retire();
 }
 
@@ -121,8 +121,7 @@ Status Session::take_rings(const Message& message) {
   client_doorbell_ = std::move(descriptors[3]);
   // The daemon does not signal when it takes a submission, so this process must never wait for room
   // in the submission ring: at most as many operations are in flight as that ring holds.
-  max_in_flight_ = std::min(submissions_.capacity(), completions_.capacity());
-  in_flight_.resize(max_in_flight_);
+  handles_.open(std::min(submissions_.capacity(), completions_.capacity()));
   return Status::ok();
 }
 
@@ -164,7 +163,7 @@ Status Session::free(void* memory) {
   if (bytes) {
     auto begin = static_cast<const std::byte*>(memory);
     Lock lock(mutex_);
-    for (const Operation* operation : std::span(in_flight_).first(places_used_)) {
+    for (const Operation* operation : handles_.in_flight()) {
       if (operation == nullptr) continue;
       for (const std::byte* used : operation->arena_data) {
         if (used == nullptr || used < begin || used >= begin + *bytes) continue;
@@ -190,12 +189,12 @@ Status Session::detach(int64_t timeout_ms) {
   {
     Lock lock(mutex_);
     bool is_quiet = wait_until(
-        lock, [this] { return in_flight_count_ == 0; }, steady_now_ms() + timeout_ms);
+        lock, [this] { return handles_.in_flight_count() == 0; }, steady_now_ms() + timeout_ms);
     if (!is_quiet) {
-      result = {Code::kTimeout, std::to_string(in_flight_count_) +
+      result = {Code::kTimeout, std::to_string(handles_.in_flight_count()) +
                                     " operations were still in flight at shutdown, among them "
                                     "tensor \"" +
-                                    std::string(first_in_flight_locked()->name) +
+                                    std::string(handles_.first_in_flight().name) +
                                     "\"; wait for every handle before rueda_shutdown"};
     }
     ask_nonfinite(lock);
@@ -217,7 +216,7 @@ void Session::detach_if_idle(int64_t timeout_ms) {
     Lock lock(mutex_, std::try_to_lock);
     if (!lock.owns_lock() || is_polled_) return;
     drain_completions();
-    if (in_flight_count_ > 0) return;
+    if (handles_.in_flight_count() > 0) return;
   }
   (void)detach(timeout_ms);
 }

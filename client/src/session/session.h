@@ -6,7 +6,6 @@
 // Every public method may be called from any thread, except that the destructor must run alone.
 #pragma once
 
-#include <array>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -19,7 +18,6 @@
 #include <string>
 #include <string_view>
 #include <thread>
-#include <unordered_set>
 #include <vector>
 
 #include "client/abi/rueda_abi.h"
@@ -30,6 +28,8 @@
 #include "client/src/request/process_sets.h"
 #include "client/src/request/repeats.h"
 #include "client/src/request/tensor.h"
+#include "client/src/session/handle_table.h"
+#include "client/src/session/operation.h"
 #include "client/src/start/config.h"
 #include "client/src/wire/allocator.h"
 #include "client/src/wire/connection.h"
@@ -110,53 +110,6 @@ class Session {
   std::shared_ptr<ArenaAllocator> allocator() const { return allocator_; }
 
  private:
-  struct Handle;
-  // One submission in flight.
-  struct Operation {
-    Handle* handle = nullptr;
-    std::string_view name;  // the characters live as long as the operation is in flight
-    rueda_abi_submission record{};
-    std::byte* staging = nullptr;       // block of the allocator, freed at the end
-    const std::byte* result = nullptr;  // the result inside `staging`
-    std::byte* output = nullptr;        // where `result` is copied to at the end; NULL: nowhere
-    size_t output_bytes = 0;
-    size_t bytes = 0;  // size of the input or the output, whichever is larger
-    const std::byte* arena_data[2] = {nullptr,
-                                      nullptr};  // the caller's memory in use, if it is in an arena
-    std::array<std::shared_ptr<const void>, 2> joins;     // joined device memory in use
-    std::array<std::span<const std::byte>, 2> on_device;  // the caller's device memory
-    // block that the worker uses in place of that memory
-    std::optional<StagedCopies::Block> staged;
-    // the result is copied out on the staged copies' own stream
-    bool is_result_on_own_stream = false;
-    bool is_done = false;
-    bool is_ok = false;
-    bool is_on_device = false;
-    bool holds_tensor = false;  // the record's tensor id is held, and has to be released
-    // the operation's number in stream_waits_ while a stream waits for it
-    uint64_t stream_wait = 0;
-
-    void begin(Handle& of);
-    // Returns true if the operation is staged and has a result that is to be copied to the device,
-    // or has been.
-    bool has_staged_result() const;
-  };
-  // Handles are used again and again, so that a submission allocates nothing.
-  struct Handle {
-    rueda_handle id = 0;  // 0: the handle is free, or is being ended
-    uint32_t place = 0;   // index in handles_
-    bool is_abandoned = false;
-    bool is_staged = false;      // some operation is staged
-    bool holds_tensors = false;  // some operation holds its tensor's id
-    // Tensor ids that repeated submissions do not use any more. Until this handle has ended, there
-    // may be submissions of these ids in the ring, in front of this handle's.
-    std::vector<uint32_t> outdated;
-    uint64_t copied_in_bytes = 0;
-    std::vector<Operation> operations;
-    size_t pending = 0;
-    Status error;  // error of the operation that failed first
-    rueda_result result{};
-  };
   // A request that the daemon has not answered yet.
   struct PendingReply {
     bool is_answered = false;
@@ -208,18 +161,13 @@ class Session {
   Status stage(const TensorRequest& request, bool stages_input, bool stages_output,
                Operation& operation);
   static void note_copied_in(const TensorRequest& request, Operation& operation);
-  // Returns a copy of the characters that lives as long as an operation in flight uses it.
-  std::string_view kept_name_locked(std::string_view name);
   bool has_room_locked(size_t operations) const {
-    return in_flight_count_ + unread_.size() + operations <= max_in_flight_;
+    return handles_.in_flight_count() + unread_.size() + operations <= handles_.capacity();
   }
-  Handle& take_handle_locked(size_t operations);
   void give_handle_locked(Handle& handle);
   // Copies the results of a handle to the caller's memory, without the lock. No other thread may be
   // ending the handle.
   void copy_out(Lock& lock, Handle& handle);
-  // Returns null if the handle is unknown or has ended.
-  Handle* find_handle_locked(rueda_handle id);
   // Gives the handle back, and returns `reason`. None of its operations may be in flight.
   Status refuse(Handle& handle, Status reason);
   rueda_handle push_locked(Handle& handle);
@@ -229,9 +177,6 @@ class Session {
   void take_tickets_locked(Handle& handle);
   // Makes the handle's operations visible to the daemon.
   rueda_handle show_locked(Handle& handle);
-  uint64_t next_ticket_locked();
-  Operation*& in_flight_place(uint64_t ticket) { return in_flight_[ticket & (max_in_flight_ - 1)]; }
-  const Operation* first_in_flight_locked() const;
   void release(Handle& handle);
   void forget_locked(Handle& handle);
   bool wait_for_locked(Lock& lock, const Handle& handle, int64_t timeout_ms);
@@ -288,7 +233,6 @@ class Session {
   UniqueFd client_doorbell_;
   SubmissionRing submissions_;
   CompletionRing completions_;
-  uint32_t max_in_flight_ = 0;
   rueda_abi_started place_{};
   std::shared_ptr<ArenaAllocator> allocator_;
   std::unique_ptr<InternCache> interned_;
@@ -304,16 +248,7 @@ class Session {
   uint64_t waited_ticket_ = 0;
   std::optional<Status> over_;
   std::deque<PendingReply*> pending_replies_;
-  std::vector<std::unique_ptr<Handle>> handles_;
-  std::vector<Handle*> free_handles_;
-  uint64_t handles_taken_ = 0;
-  // Operations by ticket modulo capacity; the handles own them.
-  std::vector<Operation*> in_flight_;
-  size_t places_used_ = 0;  // number of places ever used: none behind them was
-  size_t in_flight_count_ = 0;
-  uint64_t last_ticket_ = 0;
-  std::unordered_set<std::string> names_;  // names of submissions that were no repetition
-  size_t names_swept_at_ = InternCache::kMost;
+  HandleTable handles_;
   Repeats repeats_;
   bool has_news_ = false;  // an unread message lies on the socket
   // the daemon has reported the first such value or, asked, that there is none

@@ -31,7 +31,7 @@ Status Session::open_device(uint64_t address) {
   if (!driver.is_ok()) return driver.status();
   const Result<DeviceAllocation> found = driver.value()->find(address);
   if (!found.is_ok()) return found.status();
-  auto made = DeviceCounters::create(*driver.value(), max_in_flight_);
+  auto made = DeviceCounters::create(*driver.value(), handles_.capacity());
   if (!made.is_ok()) return made.status();
   std::unique_ptr<DeviceCounters> counters = std::move(made).value();
   rueda_abi_device_memory memory{};
@@ -129,7 +129,7 @@ Result<rueda_handle> Session::submit_on_device(std::vector<TensorRequest> reques
     }
   }
   Lock lock(mutex_);
-  Handle& handle = take_handle_locked(requests.size());
+  Handle& handle = handles_.take(requests.size());
   lock.unlock();
   {
     std::unique_lock turn(staging_mutex_, std::defer_lock);
@@ -144,7 +144,7 @@ Result<rueda_handle> Session::submit_on_device(std::vector<TensorRequest> reques
     return refuse(handle, std::move(reason));
   }
   for (size_t i = 0; i < requests.size(); ++i) {
-    handle.operations[i].name = kept_name_locked(requests[i].name());
+    handle.operations[i].name = handles_.kept_name(requests[i].name());
   }
   take_tickets_locked(handle);
   lock.unlock();
@@ -175,7 +175,7 @@ bool Session::repeats_waited_locked(const Handle& handle) {
            other->name.data() == own.name.data();
   };
   for (const Operation& own : handle.operations) {
-    for (const Operation* other : std::span(in_flight_).first(places_used_)) {
+    for (const Operation* other : handles_.in_flight()) {
       if (is_waited(other, own)) return true;
     }
   }
@@ -222,11 +222,7 @@ Status Session::announce(Handle& handle, void* stream) {
 
 void Session::take_back_locked(Handle& handle) {
   for (Operation& operation : handle.operations) {
-    Operation*& place = in_flight_place(operation.record.ticket);
-    if (place != &operation) continue;
-    place = nullptr;
-    --in_flight_count_;
-    end_on_device_locked(operation);
+    if (handles_.end(operation.record.ticket) != nullptr) end_on_device_locked(operation);
   }
 }
 
@@ -244,8 +240,9 @@ void Session::end_on_device_locked(Operation& operation) {
 bool Session::is_unread_locked(uint64_t ticket) {
   if (unread_.empty()) return false;
   std::erase_if(unread_, [this](uint64_t old) { return counters_->is_announced(old); });
-  return std::any_of(unread_.begin(), unread_.end(),
-                     [&](uint64_t old) { return ((old ^ ticket) & (max_in_flight_ - 1)) == 0; });
+  return std::any_of(unread_.begin(), unread_.end(), [&](uint64_t old) {
+    return ((old ^ ticket) & (handles_.capacity() - 1)) == 0;
+  });
 }
 
 // Called without the lock, which must not be held while the driver is asked.
@@ -253,7 +250,7 @@ Status Session::check_stream_of(rueda_handle id, void* stream) {
   uint64_t memory = 0;
   {
     const Lock lock(mutex_);
-    const Handle* const handle = find_handle_locked(id);
+    const Handle* const handle = handles_.find(id);
     if (handle == nullptr) return not_in_flight(id);
     const Operation& first = handle->operations.front();
     if (!first.is_on_device) {
@@ -280,7 +277,7 @@ Status Session::wait_on_stream(rueda_handle id, void* stream) {
   bool is_to_be_finished = false;
   {
     const Lock lock(mutex_);
-    Handle* const handle = find_handle_locked(id);
+    Handle* const handle = handles_.find(id);
     if (handle == nullptr) return not_in_flight(id);
     for (Operation& operation : handle->operations) {
       Wait wait;
@@ -338,18 +335,18 @@ void Session::watch_streams() {
   }
 }
 
-const Session::Operation* Session::user_of_locked(uint64_t begin, uint64_t end) const {
+const Operation* Session::user_of_locked(uint64_t begin, uint64_t end) const {
   const auto lies_there = [&](std::span<const std::byte> memory) {
     const uint64_t first = address_of(memory.data());
     return !memory.empty() && first < end && begin < first + memory.size();
   };
-  for (const Operation* operation : std::span(in_flight_).first(places_used_)) {
+  for (const Operation* operation : handles_.in_flight()) {
     if (operation == nullptr) continue;
     if (std::any_of(operation->on_device.begin(), operation->on_device.end(), lies_there)) {
       return operation;
     }
   }
-  for (const auto& handle : handles_) {
+  for (const auto& handle : handles_.all()) {
     if (handle->id == 0 || !handle->is_staged) continue;
     for (const Operation& operation : handle->operations) {
       if (operation.is_done && operation.has_staged_result() &&

@@ -64,7 +64,7 @@ Status Session::stage_on_device(const TensorRequest& request, Operation& operati
     if (over_) return *over_;
     copy_out_ended_locked();
     // Operations in flight may only end if the job leaves a locked schedule.
-    if (in_flight_count_ > 0) waited_ticket_ = first_in_flight_locked()->record.ticket;
+    if (handles_.in_flight_count() > 0) waited_ticket_ = handles_.first_in_flight().record.ticket;
     wait_until(
         lock, [this] { return over_.has_value(); }, steady_now_ms() + kLookMs);
     waited_ticket_ = 0;
@@ -83,12 +83,8 @@ Status Session::stage_on_device(const TensorRequest& request, Operation& operati
   return Status::ok();
 }
 
-bool Session::Operation::has_staged_result() const {
-  return staged && !on_device[1].empty() && (!is_done || is_ok);
-}
-
 void Session::copy_out_ended_locked() {
-  for (const auto& handle : handles_) {
+  for (const auto& handle : handles_.all()) {
     if (handle->id == 0 || handle->is_abandoned) continue;
     for (Operation& operation : handle->operations) {
       if (!operation.is_done || !operation.has_staged_result() ||

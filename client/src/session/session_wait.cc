@@ -99,15 +99,10 @@ void Session::drain_completions() {
 }
 
 void Session::complete(const rueda_abi_completion& record, std::string_view text) {
-  Operation*& place = in_flight_place(record.ticket);
+  Operation* const ended = handles_.end(record.ticket);
   // The completion is of no operation of ours, or of one that ended earlier for another reason.
-  if (place == nullptr || place->record.ticket != record.ticket) return;
-  Operation& operation = *std::exchange(place, nullptr);
-  // Completions come mostly in the order of tickets, and a step has more operations than fit the
-  // cache.
-  if (const Operation* soon = in_flight_place(record.ticket + 8)) __builtin_prefetch(soon);
-  if (const Operation* next = in_flight_place(record.ticket + 4)) __builtin_prefetch(next->handle);
-  --in_flight_count_;
+  if (ended == nullptr) return;
+  Operation& operation = *ended;
   Handle& handle = *operation.handle;
   ++stats_.completions;
   has_news_ |= (record.flags & RUEDA_ABI_FLAG_NEWS) != 0;
@@ -205,16 +200,13 @@ void Session::end_all(Status reason) {
   if (reason.is_ok()) reason = {Code::kInternal, "the daemon ended the job without a reason"};
   over_ = std::move(reason);
   held_back_.clear();
-  for (Operation*& place : in_flight_) {
-    if (place == nullptr) continue;
-    Operation* operation = std::exchange(place, nullptr);
-    Handle& handle = *operation->handle;
-    operation->is_done = true;
-    if (operation->is_on_device) end_on_device_locked(*operation);
+  handles_.end_all([this](Operation& operation) {
+    Handle& handle = *operation.handle;
+    operation.is_done = true;
+    if (operation.is_on_device) end_on_device_locked(operation);
     if (handle.error.is_ok()) handle.error = *over_;
     if (--handle.pending == 0 && handle.is_abandoned) forget_locked(handle);
-  }
-  in_flight_count_ = 0;
+  });
   pending_replies_.clear();
   changed_.notify_all();
 }
