@@ -10,11 +10,6 @@ constexpr rueda_handle kPlaceMask = (rueda_handle{1} << kPlaceBits) - 1;
 
 }  // namespace
 
-void HandleTable::open(uint32_t capacity) {
-  capacity_ = capacity;
-  in_flight_.resize(capacity);
-}
-
 Handle& HandleTable::take(size_t operations) {
   if (free_handles_.empty()) {
     handles_.push_back(std::make_unique<Handle>());

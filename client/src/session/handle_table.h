@@ -24,9 +24,11 @@ namespace rueda::client {
 
 class HandleTable {
  public:
-  // Makes places for `capacity` operations in flight, a power of two. It is called once, before
-  // anything is submitted.
-  void open(uint32_t capacity);
+  // There are places for `capacity` operations in flight, a power of two.
+  explicit HandleTable(uint32_t capacity) : in_flight_(capacity), capacity_(capacity) {}
+  HandleTable(const HandleTable&) = delete;
+  HandleTable& operator=(const HandleTable&) = delete;
+
   // Returns the most operations that may be in flight.
   uint32_t capacity() const { return capacity_; }
 
@@ -68,7 +70,7 @@ class HandleTable {
   uint64_t handles_taken_ = 0;
   // Operations by ticket modulo capacity; the handles own them.
   std::vector<Operation*> in_flight_;
-  uint32_t capacity_ = 0;
+  const uint32_t capacity_;
   size_t places_used_ = 0;  // counts the places ever used: none behind them was
   size_t in_flight_count_ = 0;
   uint64_t last_ticket_ = 0;

@@ -1,10 +1,7 @@
 // Submitting, waiting and testing. Copies of foreign memory happen in the calling thread, without
 // the session's lock.
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
-
-#include <unistd.h>
 
 #include "client/src/request/planned.h"
 #include "client/src/session/session.h"
@@ -12,9 +9,10 @@
 #include "daemon/base/yielding_wait.h"
 
 namespace rueda::client {
+
 Status Session::prepare(const TensorRequest& request, Operation& operation) {
   operation.bytes = request.bytes();
-  Result<uint32_t> id = interned_->id_of(request.descriptor, request.counts);
+  Result<uint32_t> id = interned_.id_of(request.descriptor, request.counts);
   if (!id.is_ok()) return id.status();
   operation.record.tensor_id = id.value();
   operation.holds_tensor = operation.handle->holds_tensors = true;
@@ -115,10 +113,10 @@ Result<uint32_t> Session::intern(const rueda_abi_intern& descriptor,
     rueda_abi_counts part{};
     part.count = static_cast<uint32_t>(std::min<size_t>(counts.size() - at, RUEDA_ABI_MAX_COUNTS));
     std::copy_n(counts.begin() + static_cast<std::ptrdiff_t>(at), part.count, part.counts);
-    const Result<uint32_t> taken = request(RUEDA_ABI_COUNTS, &part, sizeof(part), -1);
+    const Result<uint32_t> taken = link_.request(RUEDA_ABI_COUNTS, &part, sizeof(part), -1);
     if (!taken.is_ok()) return taken;
   }
-  return request(RUEDA_ABI_INTERN, &descriptor, sizeof(descriptor), -1);
+  return link_.request(RUEDA_ABI_INTERN, &descriptor, sizeof(descriptor), -1);
 }
 
 Status Session::check_group_size(const std::vector<TensorRequest>& requests) const {
@@ -131,7 +129,7 @@ Status Session::check_group_size(const std::vector<TensorRequest>& requests) con
 
 Result<rueda_handle> Session::submit(const std::vector<TensorRequest>& requests) {
   if (Status status = check_group_size(requests); !status.is_ok()) return status;
-  Lock lock(mutex_);
+  Lock lock = link_.lock();
   Handle& handle = handles_.take(requests.size());
   const uint64_t frees = frees_;
   lock.unlock();
@@ -156,7 +154,7 @@ Result<rueda_handle> Session::submit(const std::vector<TensorRequest>& requests)
     const uint32_t id = operation.record.tensor_id;
     const std::optional<uint32_t> before = repeats_.remember(requests[i], operation.record, frees);
     if (before == id) continue;
-    interned_->hold(id);
+    interned_.hold(id);
     if (before) handle.outdated.push_back(*before);
   }
   const bool is_join = requests[0].descriptor.kind == static_cast<uint8_t>(CollectiveKind::kJoin);
@@ -164,18 +162,18 @@ Result<rueda_handle> Session::submit(const std::vector<TensorRequest>& requests)
 }
 
 Status Session::wait_for_room(Lock& lock, size_t operations) {
-  auto may_go_on = [&] { return over_ || has_room_locked(operations); };
-  if (!may_go_on()) wait_until(lock, may_go_on, std::nullopt);
-  return over_ ? *over_ : Status::ok();
+  auto may_go_on = [&] { return link_.over() || has_room_locked(operations); };
+  if (!may_go_on()) link_.wait_until(lock, may_go_on, std::nullopt);
+  return link_.over() ? *link_.over() : Status::ok();
 }
 
 Result<uint32_t> Session::change_process_sets(const rueda_abi_process_set& change) {
-  Result<uint32_t> id = request(RUEDA_ABI_PROCESS_SET, &change, sizeof(change), -1);
+  Result<uint32_t> id = link_.request(RUEDA_ABI_PROCESS_SET, &change, sizeof(change), -1);
   return id.is_ok() ? agree(id.value(), "rueda.process_sets") : id;
 }
 
 Result<uint32_t> Session::agree(uint32_t tensor_id, const char* name) {
-  Lock lock(mutex_);
+  Lock lock = link_.lock();
   if (Status reason = wait_for_room(lock, 1); !reason.is_ok()) return reason;
   Handle& handle = handles_.take(1);
   handle.operations[0].name = name;
@@ -196,7 +194,7 @@ Status Session::request_timeline(const std::string& path, bool wants_chunks) {
   wish.begins = path.empty() ? 0 : 1;
   wish.chunks = wants_chunks ? 1 : 0;
   std::copy(path.begin(), path.end(), wish.path);
-  return request(RUEDA_ABI_TIMELINE, &wish, sizeof(wish), -1).status();
+  return link_.request(RUEDA_ABI_TIMELINE, &wish, sizeof(wish), -1).status();
 }
 
 Status Session::declare_plan(std::span<const rueda_planned_tensor> tensors) {
@@ -204,13 +202,13 @@ Status Session::declare_plan(std::span<const rueda_planned_tensor> tensors) {
   if (!described.is_ok()) return described.status();
   std::vector<uint32_t> ids;
   for (const TensorRequest& request : described.value()) {
-    Result<uint32_t> id = interned_->id_of(request.descriptor);
+    Result<uint32_t> id = interned_.id_of(request.descriptor);
     if (!id.is_ok()) return id.status();
     ids.push_back(id.value());
   }
   uint32_t plan = 0;
   for (const rueda_abi_plan& part : parts_of_plan(tensors, ids)) {
-    Result<uint32_t> id = request(RUEDA_ABI_PLAN, &part, sizeof(part), -1);
+    Result<uint32_t> id = link_.request(RUEDA_ABI_PLAN, &part, sizeof(part), -1);
     if (!id.is_ok()) return id.status();
     plan = id.value();
   }
@@ -221,21 +219,21 @@ Result<uint32_t> Session::add_process_set(const int32_t* ranks, int32_t count) {
   Result<rueda_abi_process_set> change = describe_new_set(ranks, count);
   if (!change.is_ok()) return change.status();
   Result<uint32_t> id = change_process_sets(change.value());
-  if (id.is_ok()) process_sets_->on_added(id.value(), change.value());
+  if (id.is_ok()) process_sets_.on_added(id.value(), change.value());
   return id;
 }
 
 Status Session::remove_process_set(uint32_t id) {
   const Result<uint32_t> removed = change_process_sets(describe_removal(id));
-  if (removed.is_ok()) process_sets_->on_removed(id);
+  if (removed.is_ok()) process_sets_.on_removed(id);
   return removed.status();
 }
 
 std::optional<rueda_handle> Session::submit_again(std::span<const rueda_tensor> tensors,
                                                   const rueda_reduce_options* options,
                                                   std::string_view group) {
-  Lock lock(mutex_);
-  if (over_ || !has_room_locked(tensors.size())) return std::nullopt;
+  Lock lock = link_.lock();
+  if (link_.over() || !has_room_locked(tensors.size())) return std::nullopt;
   Handle& handle = handles_.take(tensors.size());
   for (size_t i = 0; i < tensors.size(); ++i) {
     const Repeats::Entry* known =
@@ -258,24 +256,25 @@ std::optional<rueda_handle> Session::submit_again(std::span<const rueda_tensor> 
 void Session::give_handle_locked(Handle& handle) {
   if (handle.holds_tensors) {
     for (const Operation& operation : handle.operations) {
-      if (operation.holds_tensor) interned_->release(operation.record.tensor_id);
+      if (operation.holds_tensor) interned_.release(operation.record.tensor_id);
     }
   }
-  for (const uint32_t id : handle.outdated) interned_->release(id);
+  for (const uint32_t id : handle.outdated) interned_.release(id);
   handle.outdated.clear();
   handles_.give(handle);
 }
 
 Status Session::refuse(Handle& handle, Status reason) {
   release(handle);
-  Lock lock(mutex_);
+  Lock lock = link_.lock();
   give_handle_locked(handle);
   return reason;
 }
 
 rueda_handle Session::push_locked(Handle& handle) {
   take_tickets_locked(handle);
-  return show_locked(handle);
+  link_.submit(handle);
+  return handle.id;
 }
 
 rueda_handle Session::push_behind_locked(Handle& handle) {
@@ -289,35 +288,13 @@ void Session::take_tickets_locked(Handle& handle) {
   handles_.take_tickets(handle, [this](uint64_t ticket) { return is_unread_locked(ticket); });
 }
 
-rueda_handle Session::show_locked(Handle& handle) {
-  for (const Operation& operation : handle.operations) {
-    if (!submissions_.push(operation.record, operation.record.ticket)) {
-      end_all({Code::kInternal,
-               "the daemon's submission ring is damaged; restart the job, and report the daemon's "
-               "log as a bug"});
-      break;
-    }
-    ++stats_.submissions;
-  }
-  stats_.bytes_copied_in += handle.copied_in_bytes;
-  ring_daemon();
-  return handle.id;
-}
-
-void Session::ring_daemon() {
-  if (!submissions_.take_wakeup()) return;
-  const uint64_t one = 1;
-  while (::write(daemon_doorbell_.get(), &one, sizeof(one)) < 0 && errno == EINTR) {
-  }
-}
-
 Status Session::wait(rueda_handle id, int64_t timeout_ms, rueda_result* result) {
   const auto unknown = [id] {
     return Status{Code::kInvalidArgument, "handle " + std::to_string(id) +
                                               " is not in flight; each handle may be waited for "
                                               "once"};
   };
-  Lock lock(mutex_);
+  Lock lock = link_.lock();
   Handle* handle = handles_.find(id);
   if (handle == nullptr) return unknown();
   if (handle->pending > 0 && !wait_for_locked(lock, *handle, timeout_ms)) {
@@ -349,8 +326,54 @@ void Session::copy_out(Lock& lock, Handle& handle) {
   stats_.bytes_copied_out += bytes;
 }
 
+DaemonLink::Arrivals Session::take_completions(CompletionRing& ring) {
+  DaemonLink::Arrivals arrived;
+  arrived.popped =
+      ring.pop_all([this, &arrived](const rueda_abi_completion& record, std::string_view text) {
+        arrived.has_news |= complete(record, text);
+      });
+  return arrived;
+}
+
+bool Session::complete(const rueda_abi_completion& record, std::string_view text) {
+  Operation* const ended = handles_.end(record.ticket);
+  // The completion is of no operation of ours, or of one that ended earlier for another reason.
+  if (ended == nullptr) return false;
+  Operation& operation = *ended;
+  Handle& handle = *operation.handle;
+  ++stats_.completions;
+  operation.is_done = true;
+  operation.is_ok = record.code == 0;
+  if (operation.is_on_device) end_on_device_locked(operation);
+  if (!operation.is_ok && handle.error.is_ok()) {
+    handle.error = {code_from_wire(record.code), text.empty()
+                                                     ? "tensor \"" + std::string(operation.name) +
+                                                           "\" failed; the daemon gave no reason"
+                                                     : std::string(text)};
+  }
+  if (&operation == &handle.operations.back()) {
+    handle.result = {.epoch = record.epoch,
+                     .contributors = record.contributors,
+                     .seq = record.seq,
+                     .value = record.value};
+  }
+  if (--handle.pending == 0 && handle.is_abandoned) forget_locked(handle);
+  return (record.flags & RUEDA_ABI_FLAG_NEWS) != 0;
+}
+
+void Session::on_over(const Status& reason) {
+  held_back_.clear();
+  handles_.end_all([this, &reason](Operation& operation) {
+    Handle& handle = *operation.handle;
+    operation.is_done = true;
+    if (operation.is_on_device) end_on_device_locked(operation);
+    if (handle.error.is_ok()) handle.error = reason;
+    if (--handle.pending == 0 && handle.is_abandoned) forget_locked(handle);
+  });
+}
+
 Result<size_t> Session::wait_any(std::span<const rueda_handle> ids, int64_t timeout_ms) {
-  Lock lock(mutex_);
+  Lock lock = link_.lock();
   // Finds the first handle that has ended, or is unknown.
   const auto first_done = [&]() -> std::optional<size_t> {
     for (size_t i = 0; i < ids.size(); ++i) {
@@ -362,7 +385,7 @@ Result<size_t> Session::wait_any(std::span<const rueda_handle> ids, int64_t time
   std::optional<TicksMs> deadline_ms;
   if (timeout_ms >= 0) deadline_ms = steady_now_ms() + std::min<int64_t>(timeout_ms, INT32_MAX);
   if (!first_done()) {
-    wait_until(
+    link_.wait_until(
         lock, [&] { return first_done().has_value(); }, deadline_ms);
   }
   const std::optional<size_t> done = first_done();
@@ -386,16 +409,16 @@ bool Session::wait_for_locked(Lock& lock, const Handle& handle, int64_t timeout_
   if (timeout_ms >= 0) deadline_ms = steady_now_ms() + std::min<int64_t>(timeout_ms, INT32_MAX);
   const auto first = std::find_if(handle.operations.begin(), handle.operations.end(),
                                   [](const Operation& operation) { return !operation.is_done; });
-  waited_ticket_ = first->record.ticket;
-  const bool is_done = wait_until(
+  link_.set_waited_ticket(first->record.ticket);
+  const bool is_done = link_.wait_until(
       lock, [&handle, id = handle.id] { return handle.id != id || handle.pending == 0; },
       deadline_ms, first->bytes <= kSmallBytes);
-  waited_ticket_ = 0;
+  link_.set_waited_ticket(0);
   return is_done;
 }
 
 void Session::abandon(rueda_handle id) {
-  Lock lock(mutex_);
+  Lock lock = link_.lock();
   Handle* handle = handles_.find(id);
   if (handle == nullptr) return;
   handle->is_abandoned = true;
@@ -408,14 +431,14 @@ void Session::forget_locked(Handle& handle) {
 }
 
 Result<bool> Session::test(rueda_handle id) {
-  Lock lock(mutex_);
-  drain_completions();
+  Lock lock = link_.lock();
+  link_.drain_completions();
   const Handle* handle = handles_.find(id);
   if (handle == nullptr) {
     return Status{Code::kInvalidArgument, "handle " + std::to_string(id) + " is not in flight"};
   }
   // A caller that only tests must still learn of the daemon's death.
-  if (handle->pending > 0 && !is_polled_) read_socket();
+  if (handle->pending > 0 && !link_.is_polled()) link_.read_socket();
   return handle->pending == 0;
 }
 

@@ -1,7 +1,5 @@
-// One attached client: the socket, the two rings, and the operations in flight. A session has no
-// thread of its own, except for one while streams wait (session_device.cc): the threads that wait
-// do the work. One waiting thread polls the socket and the doorbell; the others sleep on a
-// condition variable until it hands over.
+// One attached client, and what it has submitted. A session has no thread of its own, except for
+// one while streams wait (session_device.cc): the threads that wait do the work (daemon_link.h).
 //
 // Every public method may be called from any thread, except that the destructor must run alone.
 #pragma once
@@ -28,18 +26,18 @@
 #include "client/src/request/process_sets.h"
 #include "client/src/request/repeats.h"
 #include "client/src/request/tensor.h"
+#include "client/src/session/attachment.h"
+#include "client/src/session/daemon_link.h"
 #include "client/src/session/handle_table.h"
 #include "client/src/session/operation.h"
 #include "client/src/start/config.h"
 #include "client/src/wire/allocator.h"
-#include "client/src/wire/connection.h"
 #include "client/src/wire/rings.h"
 #include "daemon/base/status.h"
-#include "daemon/base/yielding_wait.h"
 
 namespace rueda::client {
 
-class Session {
+class Session final : private DaemonLink::Host {
  public:
   // Attaches, and waits until every rank has done so, or config.timeout_ms have passed.
   static Result<std::unique_ptr<Session>> attach(const Config& config);
@@ -47,7 +45,7 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  const rueda_abi_started& place() const { return place_; }
+  const rueda_abi_started& place() const { return link_.place(); }
   const Config& config() const { return config_; }
 
   // Stages memory that is foreign (in no arena), and submits all requests as one handle (a group,
@@ -89,8 +87,8 @@ class Session {
   Status request_timeline(const std::string& path, bool wants_chunks);
   // Returns the first value that was not finite, if this process has been told of one; it reads the
   // socket for news.
-  std::optional<rueda_abi_nonfinite> first_nonfinite();
-  const ProcessSets& process_sets() const { return *process_sets_; }
+  std::optional<rueda_abi_nonfinite> first_nonfinite() { return link_.first_nonfinite(); }
+  const ProcessSets& process_sets() const { return process_sets_; }
 
   Result<void*> allocate(size_t bytes);
   // Returns kInvalidArgument while an operation uses the memory.
@@ -104,49 +102,24 @@ class Session {
   // work.
   void detach_if_idle(int64_t timeout_ms);
   // Closes the inherited descriptors in a forked child. Async-signal-safe.
-  void close_in_child();
+  void close_in_child() { link_.close_in_child(); }
 
   // The allocator outlives the session while blocks of rueda_alloc live.
   std::shared_ptr<ArenaAllocator> allocator() const { return allocator_; }
 
  private:
-  // A request that the daemon has not answered yet.
-  struct PendingReply {
-    bool is_answered = false;
-    rueda_abi_status reply{};
-  };
-  using Lock = std::unique_lock<std::mutex>;
-  // The daemon answers a request at once; a daemon that does not is stuck. Only the start of the
-  // GPU worker, for which the first memory waits, takes longer.
-  static constexpr TicksMs kRequestTimeoutMs = 30'000;
+  using Lock = DaemonLink::Lock;
+  // Only the start of the GPU worker, for which the first memory waits, takes longer than other
+  // requests.
   static constexpr TicksMs kDeviceTimeoutMs = 90'000;
 
-  explicit Session(Config config);
-  Status handshake();
-  Status take_rings(const Message& message);
-  Result<rueda_abi_started> wait_started(TicksMs deadline_ms);
+  Session(Config config, Attachment daemon);
 
-  // Waiting (session_wait.cc).
-  // If is_brief, the wait may take only microseconds, and the thread yields before it sleeps.
-  bool wait_until(Lock& lock, const std::function<bool()>& is_reached,
-                  std::optional<TicksMs> deadline_ms, bool is_brief = false);
-  void ring_daemon();
-  // Yields for a while. Returns true if a completion came before it was time to sleep.
-  bool yield_once(Lock& lock);
-  void poll_once(Lock& lock, std::optional<TicksMs> deadline_ms);
-  void drain_completions();
-  void complete(const rueda_abi_completion& record, std::string_view text);
-  void read_socket();
-  void on_message(const Message& message);
-  void on_nonfinite(const Message& message);
-  // Waits a moment, before the session leaves a job whose values are checked, for a report that may
-  // be on its way.
-  void ask_nonfinite(Lock& lock);
-  // Ends everything that is in flight, and all that comes later, with this reason. The first call
-  // decides.
-  void end_all(Status reason);
-  Result<uint32_t> request(uint16_t type, const void* body, size_t body_bytes, int descriptor,
-                           TicksMs timeout_ms = kRequestTimeoutMs);
+  DaemonLink::Arrivals take_completions(CompletionRing& ring) override;
+  void on_over(const Status& reason) override;
+  // Ends the operation of a completion. Returns true if it is one of ours, and says that an unread
+  // message lies on the socket.
+  bool complete(const rueda_abi_completion& record, std::string_view text);
 
   // Operations (operations.cc).
   Result<uint32_t> intern(const rueda_abi_intern& descriptor, std::span<const int64_t> counts);
@@ -175,8 +148,6 @@ class Session {
   // rank has submitted, including submissions that are held back.
   rueda_handle push_behind_locked(Handle& handle);
   void take_tickets_locked(Handle& handle);
-  // Makes the handle's operations visible to the daemon.
-  rueda_handle show_locked(Handle& handle);
   void release(Handle& handle);
   void forget_locked(Handle& handle);
   bool wait_for_locked(Lock& lock, const Handle& handle, int64_t timeout_ms);
@@ -227,33 +198,15 @@ class Session {
   // other thread may have the handle.
   Status copy_out_staged(Handle& handle);
 
-  Config config_;
-  std::unique_ptr<Connection> connection_;
-  UniqueFd daemon_doorbell_;
-  UniqueFd client_doorbell_;
-  SubmissionRing submissions_;
-  CompletionRing completions_;
-  rueda_abi_started place_{};
+  const Config config_;
+  DaemonLink link_;
   std::shared_ptr<ArenaAllocator> allocator_;
-  std::unique_ptr<InternCache> interned_;
-  std::unique_ptr<ProcessSets> process_sets_;
+  ProcessSets process_sets_;
+  InternCache interned_;
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  // the session has said goodbye: the end of the socket's stream is expected
-  bool is_leaving_ = false;
-  bool is_polled_ = false;  // a thread sleeps in poll, or is about to
-  YieldingWait yielding_;   // belongs to that thread
-  // ticket that wait() was last called for, 0 when that call has returned
-  uint64_t waited_ticket_ = 0;
-  std::optional<Status> over_;
-  std::deque<PendingReply*> pending_replies_;
+  // The link's mutex guards these four.
   HandleTable handles_;
   Repeats repeats_;
-  bool has_news_ = false;  // an unread message lies on the socket
-  // the daemon has reported the first such value or, asked, that there is none
-  bool is_nonfinite_known_ = false;
-  std::optional<rueda_abi_nonfinite> first_nonfinite_;
   uint64_t frees_ = 0;  // blocks of rueda_alloc that have been freed
   rueda_stats stats_{};
 

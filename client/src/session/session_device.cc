@@ -38,15 +38,15 @@ Status Session::open_device(uint64_t address) {
   memory.kind = RUEDA_ABI_DEVICE_COUNTERS;
   memory.bytes = counters->bytes();
   std::memcpy(memory.device, found.value().device.data(), sizeof(memory.device));
-  const Result<uint32_t> shared =
-      request(RUEDA_ABI_DEVICE_ADD, &memory, sizeof(memory), counters->memfd(), kDeviceTimeoutMs);
+  const Result<uint32_t> shared = link_.request(RUEDA_ABI_DEVICE_ADD, &memory, sizeof(memory),
+                                                counters->memfd(), kDeviceTimeoutMs);
   counters->close_memfd();
   if (!shared.is_ok()) return shared.status();
   auto memories = std::make_unique<DeviceMemories>(*driver.value(), device_registrar(),
                                                    [this](const Status& why) { say_staged(why); });
   memories->announce_frees(device_frees_are_announced_);
   std::unique_ptr<StagedCopies> staged = make_staged_copies(*driver.value(), memory);
-  const Lock lock(mutex_);
+  const Lock lock = link_.lock();
   device_memories_ = std::move(memories);
   staged_copies_ = std::move(staged);
   counters_ = &DeviceCounters::keep(std::move(counters));
@@ -54,30 +54,31 @@ Status Session::open_device(uint64_t address) {
 }
 
 DeviceMemories::Registrar Session::device_registrar() {
-  return {.add =
-              [this](const rueda_abi_device_memory& body, int fd) {
-                return request(RUEDA_ABI_DEVICE_ADD, &body, sizeof(body), fd, kDeviceTimeoutMs);
-              },
-          .join =
-              [this](std::span<const uint32_t> ids) {
-                rueda_abi_device_join body{};
-                body.count = static_cast<uint32_t>(ids.size());
-                std::copy(ids.begin(), ids.end(), body.memory_ids);
-                return request(RUEDA_ABI_DEVICE_JOIN, &body, sizeof(body), -1, kDeviceTimeoutMs);
-              },
-          .remove = [this](uint32_t id) { return remove_device_memory(id); },
-          .check_unused = [this](uint64_t begin,
-                                 uint64_t end) { return check_device_unused(begin, end); }};
+  return {
+      .add =
+          [this](const rueda_abi_device_memory& body, int fd) {
+            return link_.request(RUEDA_ABI_DEVICE_ADD, &body, sizeof(body), fd, kDeviceTimeoutMs);
+          },
+      .join =
+          [this](std::span<const uint32_t> ids) {
+            rueda_abi_device_join body{};
+            body.count = static_cast<uint32_t>(ids.size());
+            std::copy(ids.begin(), ids.end(), body.memory_ids);
+            return link_.request(RUEDA_ABI_DEVICE_JOIN, &body, sizeof(body), -1, kDeviceTimeoutMs);
+          },
+      .remove = [this](uint32_t id) { return remove_device_memory(id); },
+      .check_unused = [this](uint64_t begin,
+                             uint64_t end) { return check_device_unused(begin, end); }};
 }
 
 Status Session::remove_device_memory(uint32_t id) {
   const rueda_abi_device_remove body{.memory_id = id, .reserved = 0};
-  return request(RUEDA_ABI_DEVICE_REMOVE, &body, sizeof(body), -1).status();
+  return link_.request(RUEDA_ABI_DEVICE_REMOVE, &body, sizeof(body), -1).status();
 }
 
 Status Session::prepare_on_device(const TensorRequest& request, Operation& operation,
                                   std::unique_lock<std::mutex>& turn) {
-  const Result<uint32_t> id = interned_->id_of(request.descriptor);
+  const Result<uint32_t> id = interned_.id_of(request.descriptor);
   if (!id.is_ok()) return id.status();
   operation.holds_tensor = operation.handle->holds_tensors = true;
   operation.bytes = request.bytes();
@@ -128,7 +129,7 @@ Result<rueda_handle> Session::submit_on_device(std::vector<TensorRequest> reques
                     "tensor \"" + std::string(request.name()) + "\": " + status.message()};
     }
   }
-  Lock lock(mutex_);
+  Lock lock = link_.lock();
   Handle& handle = handles_.take(requests.size());
   lock.unlock();
   {
@@ -160,11 +161,15 @@ Result<rueda_handle> Session::submit_on_device(std::vector<TensorRequest> reques
   for (const Operation& operation : handle.operations) {
     if (operation.staged) ++staged_submissions_;
   }
-  if (over_) return handle.id;
-  if (stream_waits_.empty()) return show_locked(handle);
   // A submission whose input is ready waits for no stream.
-  if (stream == RUEDA_NO_STREAM && !repeats_waited_locked(handle)) return show_locked(handle);
-  held_back_.push_back({&handle, all_stream_waits_});
+  const bool is_held_back =
+      !stream_waits_.empty() && (stream != RUEDA_NO_STREAM || repeats_waited_locked(handle));
+  if (link_.over()) return handle.id;
+  if (is_held_back) {
+    held_back_.push_back({&handle, all_stream_waits_});
+  } else {
+    link_.submit(handle);
+  }
   return handle.id;
 }
 
@@ -189,7 +194,7 @@ void Session::show_held_back_locked() {
   while (!held_back_.empty() && may_be_shown()) {
     Handle& handle = *held_back_.front().handle;
     held_back_.pop_front();
-    show_locked(handle);
+    link_.submit(handle);
   }
 }
 
@@ -249,7 +254,7 @@ bool Session::is_unread_locked(uint64_t ticket) {
 Status Session::check_stream_of(rueda_handle id, void* stream) {
   uint64_t memory = 0;
   {
-    const Lock lock(mutex_);
+    const Lock lock = link_.lock();
     const Handle* const handle = handles_.find(id);
     if (handle == nullptr) return not_in_flight(id);
     const Operation& first = handle->operations.front();
@@ -276,7 +281,7 @@ Status Session::wait_on_stream(rueda_handle id, void* stream) {
   bool is_in_flight = false;
   bool is_to_be_finished = false;
   {
-    const Lock lock(mutex_);
+    const Lock lock = link_.lock();
     Handle* const handle = handles_.find(id);
     if (handle == nullptr) return not_in_flight(id);
     for (Operation& operation : handle->operations) {
@@ -324,12 +329,12 @@ Status Session::wait_on_stream(rueda_handle id, void* stream) {
 }
 
 void Session::watch_streams() {
-  Lock lock(mutex_);
+  Lock lock = link_.lock();
   while (!watchdog_stops_) {
     if (stream_waits_.empty()) {
       watch_changed_.wait(lock);
     } else {
-      wait_until(
+      link_.wait_until(
           lock, [this] { return watchdog_stops_ || stream_waits_.empty(); }, std::nullopt);
     }
   }
@@ -359,8 +364,8 @@ const Operation* Session::user_of_locked(uint64_t begin, uint64_t end) const {
 }
 
 Status Session::check_device_unused(uint64_t begin, uint64_t end) {
-  Lock lock(mutex_);
-  drain_completions();
+  Lock lock = link_.lock();
+  link_.drain_completions();
   // A stream may have seen the end of an operation before its completion arrives: the completion is
   // on its way.
   const auto is_ending = [&] {
@@ -368,8 +373,9 @@ Status Session::check_device_unused(uint64_t begin, uint64_t end) {
     return user != nullptr && !user->is_done && counters_->is_done(user->record.ticket);
   };
   if (is_ending()) {
-    wait_until(
-        lock, [&] { return over_ || !is_ending(); }, steady_now_ms() + kRequestTimeoutMs);
+    link_.wait_until(
+        lock, [&] { return link_.over() || !is_ending(); },
+        steady_now_ms() + DaemonLink::kRequestTimeoutMs);
   }
   const Operation* const user = user_of_locked(begin, end);
   if (user == nullptr) return Status::ok();
@@ -397,7 +403,7 @@ rueda_device_stats Session::device_stats() const {
   rueda_device_stats stats{};
   const DeviceMemories* memories = nullptr;
   {
-    const Lock lock(mutex_);
+    const Lock lock = link_.lock();
     stats.submissions = device_submissions_;
     stats.stream_waits = all_stream_waits_;
     stats.staged_submissions = staged_submissions_;

@@ -33,7 +33,8 @@ std::unique_ptr<StagedCopies> Session::make_staged_copies(DeviceDriver& driver,
           [this, body = counters](int memfd, uint64_t bytes) mutable {
             body.kind = RUEDA_ABI_DEVICE_STAGING;
             body.bytes = bytes;
-            return request(RUEDA_ABI_DEVICE_ADD, &body, sizeof(body), memfd, kDeviceTimeoutMs);
+            return link_.request(RUEDA_ABI_DEVICE_ADD, &body, sizeof(body), memfd,
+                                 kDeviceTimeoutMs);
           },
       .remove = [this](uint32_t id) { return remove_device_memory(id); }};
   return std::make_unique<StagedCopies>(driver, std::move(registrar),
@@ -60,14 +61,15 @@ Status Session::stage_on_device(const TensorRequest& request, Operation& operati
     }
     operation.staged = block.value();
     if (operation.staged) break;
-    Lock lock(mutex_);
-    if (over_) return *over_;
+    Lock lock = link_.lock();
+    if (link_.over()) return *link_.over();
     copy_out_ended_locked();
     // Operations in flight may only end if the job leaves a locked schedule.
-    if (handles_.in_flight_count() > 0) waited_ticket_ = handles_.first_in_flight().record.ticket;
-    wait_until(
-        lock, [this] { return over_.has_value(); }, steady_now_ms() + kLookMs);
-    waited_ticket_ = 0;
+    if (handles_.in_flight_count() > 0)
+      link_.set_waited_ticket(handles_.first_in_flight().record.ticket);
+    link_.wait_until(
+        lock, [this] { return link_.over().has_value(); }, steady_now_ms() + kLookMs);
+    link_.set_waited_ticket(0);
   }
   operation.handle->is_staged = true;
   rueda_abi_submission& record = operation.record;
