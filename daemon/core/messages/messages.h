@@ -32,7 +32,7 @@ struct ReadyTensor {
   DescriptorPtr descriptor;  // It is the descriptor that `rank` submitted.
   Rank rank;                 // The lowest rank that has submitted the tensor; for a join, the last.
   std::string mismatch;      // If set, the tensor must fail on every rank with this text.
-  Rank absent{-1};           // It has joined without submitting the tensor; -1: there is none.
+  Rank absent{-1};  // A rank that has joined without submitting the tensor; -1 if there is none.
 };
 
 // An operation and its place in the order: "batch B is operation number s", the decree of
@@ -40,7 +40,7 @@ struct ReadyTensor {
 struct OrderedOperation {
   Seq seq;
   uint32_t generation = 0;  // The lock generation under which it may be launched.
-  bool locked = false;      // It is ordered by a plan, so other nodes may not have its tensors yet.
+  bool locked = false;      // A plan ordered the operation, so other nodes may lack its tensors.
   // A hash over the batch's descriptors; by a plan, over all batches since the lock. It is 0 with
   // an error.
   uint64_t plan_hash = 0;
@@ -54,8 +54,9 @@ struct OrderedOperation {
   // If set, nothing is launched: the operation is done at its place in the order, with this result.
   // In the Decree of a join, it is the last rank that has joined.
   std::optional<uint32_t> outcome;
-  bool from_partial = false;  // It was decided REDO, never decreed: P is of the epoch before.
-  DataTuning tuning{};        // On the node that launches it: the plan's.
+  // The operation was decided REDO, not decreed: P is of the epoch before.
+  bool from_partial = false;
+  DataTuning tuning{};  // The plan's tuning, on the node that launches the operation.
   // Set on the node alone: the operation began on the fast path (plan_fast_path.h), so the
   // agreement was not told of its tensors.
   bool is_fast = false;
@@ -82,7 +83,7 @@ struct Join {
   // `is_tuned`.
   Coordination coordination = kDefaultCoordination;
   size_t cache_capacity = 0;
-  int fan_in = 0;  // Of the job's tree; 0 without a tree.
+  int fan_in = 0;  // The fan-in of the job's tree; 0 if the job has no tree.
   Reducer reducer = Reducer::kNode;
   InterNode inter_node = InterNode::kRueda;
   std::vector<Below> below;
@@ -151,7 +152,7 @@ struct UnlockRequest {
 // Tells the members, from the coordinator, to launch no more, and to answer with Frozen.
 struct Freeze {
   uint32_t generation = 0;
-  std::string reason;  // It is for people to read.
+  std::string reason;  // The reason is for people to read.
 };
 // Tells the coordinator, from a member, how far the member is in a plan that it follows no longer.
 struct Frozen {

@@ -50,7 +50,7 @@ struct LaunchName {
 // What a sealed node holds of one operation.
 struct Holding {
   std::vector<bool> chunks;  // The final chunks that it holds; empty before it collects any.
-  bool partial = false;      // It holds P.
+  bool partial = false;      // The node holds P.
   bool delivered = false;
   LaunchName name;     // The name under which the operation was launched.
   RefusedPtr refused;  // If not null, it was this error, and its tensors have failed on the node.
@@ -76,8 +76,8 @@ enum class Verdict : uint8_t { kComplete, kRedo, kVoid };
 
 struct OperationVerdict {
   Verdict verdict = Verdict::kRedo;
-  // The member from which those that lack a chunk fetch it, by chunk. It is set with kComplete
-  // alone.
+  // The index is that of a chunk; the entry is the member from which nodes that lack the chunk
+  // fetch it. The vector is empty unless the verdict is kComplete.
   std::vector<NodeIndex> servers;
 };
 
@@ -105,13 +105,14 @@ struct Decision {
   Epoch epoch;                      // The epoch that begins.
   std::vector<NodeIndex> members;   // The members of the epoch that begins, ascending.
   std::vector<NodeIndex> lost;      // Members of the epoch before that are left out, ascending.
-  std::vector<NodeIndex> withdrew;  // Those of `lost` that have sealed and voted.
-  bool ends_job = false;            // By policy `fail`, or nobody is left, or `irrecoverable`.
+  std::vector<NodeIndex> withdrew;  // The members in `lost` that have sealed and voted.
+  // True if the policy is `fail`, no member is left, or `irrecoverable` is set.
+  bool ends_job = false;
   // If not 0, the operation that can be neither completed nor repeated, because somebody has broken
   // R1.
   Seq irrecoverable;
   ByTrack<TrackDecision> tracks;
-  std::vector<RefusedAt> refused;  // Those with a seq of their track's returned() or higher.
+  std::vector<RefusedAt> refused;  // Only seqs from their track's returned() on are here.
   std::vector<Rank> left;          // Ranks that have said goodbye, ascending.
   std::string reason;              // Why the epoch had to end, for people.
 };

@@ -27,7 +27,7 @@ inline constexpr size_t kMaxNearMisses = 16;
 struct StallReport {
   struct Tensor {
     std::string name;
-    TicksMs age_ms = 0;  // Counted from the node's first submission of the tensor.
+    TicksMs age_ms = 0;  // The time since the node's first submission of the tensor.
 
     bool operator==(const Tensor&) const = default;
   };
@@ -69,13 +69,13 @@ struct RankActivity {
 // Tells the coordinator, from a member, what it asked for with a StallQuery.
 struct StallAnswer {
   struct Tensor {
-    std::vector<Rank> submitted;  // Those of the node's ranks that have; the others have not.
+    std::vector<Rank> submitted;  // The node's ranks that have submitted the tensor.
     std::vector<NearMiss> near_misses;
 
     bool operator==(const Tensor&) const = default;
   };
   uint64_t round = 0;
-  std::vector<Tensor> tensors;      // They are in the order of the query.
+  std::vector<Tensor> tensors;      // The answers are in the order of the query's names.
   std::vector<RankActivity> ranks;  // All ranks of the node.
 };
 
@@ -83,8 +83,8 @@ struct StallAnswer {
 struct Stall {
   std::string tensor;
   TicksMs age_ms = 0;
-  bool is_news = false;         // To be logged: at first, and whenever the age has doubled.
-  std::vector<Rank> submitted;  // Ascending; at most kMaxStallRanks.
+  bool is_news = false;  // The stall is to be logged: at first, and whenever its age has doubled.
+  std::vector<Rank> submitted;  // The ranks ascend; there are at most kMaxStallRanks.
   std::vector<Rank> missing;
   int more_submitted = 0;  // Ranks that are not named.
   int more_missing = 0;
@@ -97,7 +97,7 @@ struct Stall {
 // was in the last notice and is not in this one is no longer stalled.
 struct StallNotice {
   std::vector<Stall> stalls;
-  std::vector<RankActivity> ranks;  // Those that are missing somewhere, ascending.
+  std::vector<RankActivity> ranks;  // The ranks that some stall misses, ascending.
 };
 
 using StallMessage = std::variant<StallReport, StallQuery, StallAnswer, StallNotice>;

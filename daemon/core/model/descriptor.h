@@ -56,7 +56,7 @@ struct TensorDescriptor {
   MemorySpace memory = MemorySpace::kHost;
   std::string group;        // All members of a group become ready as one; empty without a group.
   uint32_t group_size = 0;  // How many tensors the group has.
-  std::vector<PlannedTensor> plan;  // Set for the declaration of a plan alone.
+  std::vector<PlannedTensor> plan;  // It is empty unless this declares a plan.
 
   bool operator==(const TensorDescriptor&) const = default;
 

@@ -12,8 +12,8 @@ namespace rueda::core {
 
 struct LayoutNode {
   std::string node_id;
-  std::string control_address;  // It has the form "host:port".
-  std::vector<Rank> ranks;      // They ascend; the position of a rank is its local rank.
+  std::string control_address;  // The address has the form "host:port".
+  std::vector<Rank> ranks;      // The ranks ascend; the position of a rank is its local rank.
 
   bool operator==(const LayoutNode&) const = default;
 };

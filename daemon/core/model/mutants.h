@@ -26,7 +26,7 @@ enum class Mutant : uint8_t {
   kNone,
   // These break the rules of locked schedules (rules L).
   kLockAppliedOneSeqEarly,
-  kResumeFromMaximum,  // It makes u the maximum of the launched seqs, not the minimum.
+  kResumeFromMaximum,  // The maximum of the launched seqs becomes u, not the minimum.
   kLaunchOutOfOrder,
   kStaleReadyBitAccepted,
   kCreditLeakedOnCancel,

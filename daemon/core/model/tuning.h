@@ -58,9 +58,11 @@ struct TuningOptions {
 // One line of the log of the search.
 struct TuningLine {
   uint64_t round = 0;  // How many steps in plans have been seen so far.
-  std::string phase;   // It is "halving", "confirming" or "settled".
+  std::string phase;   // The phase is "halving", "confirming" or "settled".
   TunedSetting setting;
-  double round_ms = 0;  // Of one window, or the candidate's median over all; 0: not measured.
+  // The time of a round in one window, or the candidate's median over all of its windows; 0 if
+  // that was not measured.
+  double round_ms = 0;
   std::string verdict;  // What was decided; empty if the line only tells a measurement.
 };
 

@@ -60,7 +60,7 @@ class Coordinator {
     Rank rank;
     std::vector<bool> reported;  // The index is that of the node.
     int reports = 0;
-    Rank absent{-1};  // It has joined without submitting the tensor; -1: none is known.
+    Rank absent{-1};  // A rank that has joined without submitting the tensor; -1 if none is known.
     Code error_code = Code::kOk;
     std::string error;
   };
@@ -72,7 +72,7 @@ class Coordinator {
   // A group of which some tensors are in the queue.
   struct Parts {
     size_t waiting = 0;      // How many tensors are in the queue.
-    bool has_begun = false;  // Others have been decreed, or launched by a plan.
+    bool has_begun = false;  // Other tensors of it have been decreed, or launched by a plan.
   };
   struct Order {
     Seq last;
@@ -99,8 +99,8 @@ class Coordinator {
   const AgreementOptions options_;
   std::map<std::string, Entry> table_;  // Ordered, because what happens must not depend on hashing.
   std::map<std::string, Group> groups_;
-  std::map<std::pair<Track, std::string>, Parts> parts_;  // By track and group.
-  BegunGroups begun_;  // Groups begun by a plan, or in the epoch before.
+  std::map<std::pair<Track, std::string>, Parts> parts_;  // The key is a track and a group's name.
+  BegunGroups begun_;  // These groups were begun by a plan, or in the epoch before.
   std::array<Order, kTracks> orders_;
   std::set<Rank> left_;
   // These three are about joins (L11), until the join is decreed.

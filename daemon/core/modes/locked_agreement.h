@@ -114,7 +114,7 @@ class Locked final : public Agreement {
   bool freezing_ = false;
   Because because_ = Because::kOther;  // The reason for the freeze.
   Seq lock_first_;
-  Seq last_ended_;  // The last of the lockable track.
+  Seq last_ended_;  // The highest lockable operation that has ended on this node.
   int steps_to_lock_;
   DescriptorPtr declared_;  // A declared plan that comes into force as soon as may be, or null.
   std::shared_ptr<const Plan> replayed_;  // A recorded plan that does so, or null.

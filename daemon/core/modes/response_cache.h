@@ -54,10 +54,10 @@ class ResponseCache {
   size_t capacity_;
   uint64_t version_ = 0;
   uint64_t uses_ = 0;
-  std::map<std::string, Slot> slots_;       // By name.
+  std::map<std::string, Slot> slots_;       // The key is the tensor's name.
   std::map<uint64_t, std::string> by_use_;  // The tensors by their last use, the oldest first.
   std::set<uint32_t> free_;
-  std::vector<std::deque<Content>> history_;  // By slot.
+  std::vector<std::deque<Content>> history_;  // The index is the slot.
   std::deque<std::string> dropped_;           // Tensors dropped lately, the oldest first.
   std::set<std::string> dropped_names_;       // The same tensors as in dropped_.
 };

@@ -25,7 +25,7 @@
 namespace rueda::core {
 
 struct AgreementOptions {
-  Coordination mode = kDefaultCoordination;  // It is the same on all nodes.
+  Coordination mode = kDefaultCoordination;  // All nodes of a job have the same mode.
   FusionOptions fusion;
   // How many operations may be decreed and not yet complete at the coordinator, in each track.
   // While that many are under way, ready tensors gather and are fused: the network's own pace sets
@@ -97,13 +97,13 @@ struct NextInPlan {
 struct AgreementOutput {
   // Messages, each with its destination: a node, or one along the tree (messages.h).
   std::vector<std::pair<NodeIndex, AgreementMessage>> sends;
-  std::vector<Cancel> cancels;            // They are carried out before `ordered`.
+  std::vector<Cancel> cancels;            // Cancels are carried out before `ordered`.
   std::vector<OrderedOperation> ordered;  // The next operations of each track, in order.
   std::vector<std::string> notes;         // What people may want to read in the log.
   // What was wrong with a declared or recorded plan that is given up now; empty if none is.
   std::string abandoned_plan;
   std::vector<TuningLine> tuning;  // How the search for a setting goes.
-  std::optional<Plan> recorded;    // Set if a plan came into force, and plans are recorded.
+  std::optional<Plan> recorded;    // The plan that came into force, if plans are recorded.
 };
 
 class Agreement {

@@ -27,9 +27,9 @@ struct LocalSubmission {
 struct PendingTensor {
   std::vector<std::optional<LocalSubmission>> by_local_rank;
   int submitted = 0;
-  bool reported = false;   // The agreement has been told that it is ready.
-  bool disagrees = false;  // It was reported with a mismatch, so nobody may carry it out.
-  bool ordered = false;    // An operation has it.
+  bool reported = false;   // The agreement has been told that the tensor is ready.
+  bool disagrees = false;  // The tensor was reported with a mismatch, so nobody may carry it out.
+  bool ordered = false;    // An operation has the tensor.
   bool launched = false;   // That operation has been launched, and has not ended.
 
   std::vector<LocalSubmission> present() const;
@@ -91,7 +91,7 @@ class SubmissionTable {
   // Returns all tensors that are pending, in the order of names, so that what is done for all of
   // them repeats exactly.
   std::vector<std::pair<const std::string*, const PendingTensor*>> pending() const;
-  // Returns the first `most` of them.
+  // Returns at most `most` pending tensors, the first in the order of names.
   std::vector<std::pair<const std::string*, const PendingTensor*>> pending(size_t most) const;
   // Removes the tensor and returns its submissions.
   std::vector<LocalSubmission> remove(const std::string& name);

@@ -32,7 +32,7 @@ PlanFollower::PlanFollower(Plan plan, Seq first, PlanPlace at)
 std::string PlanFollower::on_ready(const ReadyTensor& tensor) {
   if (!tensor.mismatch.empty()) return tensor.mismatch;
   const bool joins = tensor.descriptor->kind == CollectiveKind::kJoin;
-  if (joins || tensor.absent.value >= 0) {  // L11
+  if (joins || tensor.absent.value >= 0) {  // A join ends the lock (L11).
     return "rank " + std::to_string((joins ? tensor.rank : tensor.absent).value) + " has joined";
   }
   const auto it = places_.find(tensor.descriptor->name);

@@ -99,7 +99,7 @@ class PlanFollower {
   std::vector<std::vector<uint32_t>> successors_;
   bool has_alternatives_ = false;
   std::vector<Batch> batches_;
-  // Its nodes keep their addresses, which batches_ refer to.
+  // The nodes of this map keep their addresses, which batches_ refer to.
   std::unordered_map<std::string, Place> places_;
   PlanPlace at_;
   Seq next_;

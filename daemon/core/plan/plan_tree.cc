@@ -16,9 +16,9 @@ namespace {
 using StepSet = uint32_t;
 
 struct Tensor {
-  std::vector<const Occurrence*> by_step;  // Null: the step does not have the tensor.
+  std::vector<const Occurrence*> by_step;  // An entry is null if the step lacks the tensor.
   StepSet steps = 0;
-  size_t place = 0;  // Its place in the first step that has it.
+  size_t place = 0;  // The tensor's place in the first step that has it.
   bool is_placed = false;
 
   const TensorDescriptor& descriptor() const {
@@ -36,7 +36,8 @@ struct Draft {
   std::vector<Tensor*> tensors;
   int64_t bytes = 0;
   size_t last_place = 0;
-  // These are by step, over the batch's tensors.
+  // The index is the step: the least Occurrence::ended of the batch's tensors, and the ready_at of
+  // the batch's first unit.
   std::vector<uint64_t> first_ended;
   std::vector<TicksMs> first_ready;
 };

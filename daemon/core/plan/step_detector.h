@@ -85,7 +85,9 @@ class StepDetector {
     int64_t last_step = 0;
     int seen = 0;
     bool ended_a_lock = false;
-    PlanPlace ends_at = kPlanStart;  // In the plan made last; kPlanStart: not in it.
+    // The place in the plan made last where a step of the kind ends; kPlanStart if that plan was
+    // not made of the kind.
+    PlanPlace ends_at = kPlanStart;
   };
 
   void add(Seq seq, const Occurrence& occurrence);
@@ -96,7 +98,7 @@ class StepDetector {
   void remember(StepRecord step);
   const Kind* find_current() const;
 
-  std::optional<PlanTree> make_tree() const;  // Makes a tree of made_of_.
+  std::optional<PlanTree> make_tree() const;  // Makes a tree of the steps in made_of_.
   void take_over(const PlanTree& tree);
   void note_leader(const Plan& plan);
   void learn_from(const Unlocked& unlocked, uint64_t rounds);

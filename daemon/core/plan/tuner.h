@@ -60,9 +60,10 @@ class Tuner {
   void say(const std::string& phase, size_t candidate, double round_ms, std::string verdict);
 
   const TuningOptions options_;
-  std::vector<TunedSetting> settings_;      // The candidates; the first is the defaults.
-  std::vector<std::vector<double>> times_;  // By candidate and window: ms a round.
-  std::vector<size_t> left_;                // Candidates that are still in the running, ascending.
+  std::vector<TunedSetting> settings_;  // The candidates; the first is the defaults.
+  // The milliseconds of a round, by the candidate's index and then its window's.
+  std::vector<std::vector<double>> times_;
+  std::vector<size_t> left_;   // Candidates that are still in the running, ascending.
   std::vector<size_t> turns_;  // Candidates whose windows are still to come in this rung.
   size_t current_ = 0;
   int repetitions_ = 1;  // How many windows each candidate has in the rung.

@@ -39,7 +39,7 @@ class Proposer {
   // Phase 2a, which begins once a quorum has promised.
   void propose(DecisionPtr decision);
 
-  // Take in a vote. Votes of another ballot or phase change nothing.
+  // These two take in a vote. A vote of another ballot or phase changes nothing.
   void on_promise(NodeIndex from, const Promise& promise);
   void on_accepted(NodeIndex from, Ballot ballot);
 

@@ -102,14 +102,14 @@ struct HeldChunks {
 
 struct NextEpoch {
   Epoch epoch;
-  // Ascending: the ring has this order, and the lowest coordinates.
+  // The members ascend: the ring has this order, and the lowest member coordinates.
   std::vector<NodeIndex> members;
   std::vector<NodeIndex> lost;
   std::vector<CarriedOperation> operations;
   std::vector<Fetch> fetches;
   ByTrack<Seq> returned;            // From here on the tensors of the epoch before are ready again.
   ByTrack<Seq> next_seq;            // The next number in the new epoch's order.
-  std::vector<RefusedPtr> refused;  // They ended as errors on others: their tensors fail here, too.
+  std::vector<RefusedPtr> refused;  // These failed on other nodes: their tensors fail here, too.
   std::vector<Rank> left;           // Ranks that have said goodbye.
   std::string reason;               // Why the epoch before had to end.
 };

@@ -95,7 +95,7 @@ class RetentionTable {
  private:
   Track track_;
   Seq freed_;
-  std::deque<HeldOperation> operations_;  // They begin with freed_ + 1.
+  std::deque<HeldOperation> operations_;  // The first operation is freed_ + 1.
   int64_t bytes_ = 0;
 };
 

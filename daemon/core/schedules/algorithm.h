@@ -11,7 +11,7 @@
 namespace rueda::core {
 
 enum class Algorithm : uint8_t {
-  kRing,               // It is in core/schedules/ring_schedule.h.
+  kRing,               // The ring is in core/schedules/ring_schedule.h.
   kRecursiveDoubling,  // This and the next three are in core/schedules/pairwise_schedule.h.
   kHalvingDoubling,
   kDirect,
@@ -23,8 +23,8 @@ const char* to_string(Algorithm algorithm);
 
 // The choice that a job is told; all of its nodes must be told the same.
 enum class AlgorithmChoice : uint8_t {
-  kAuto,   // By what the network and the machine measure when the job starts.
-  kTable,  // By fixed sizes, so that two runs choose alike.
+  kAuto,   // The table is made from costs measured when the job starts.
+  kTable,  // The table is made from fixed costs, so that two runs choose alike.
   // Each of these makes the job use this one algorithm always.
   kRing,
   kRecursiveDoubling,

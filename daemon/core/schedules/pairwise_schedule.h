@@ -37,8 +37,8 @@ struct BlockRange {
 struct PairwiseSend {
   NodeIndex to;
   BlockRange blocks;
-  int after = 0;          // Goes when so many receives are done, before the next one.
-  bool is_final = false;  // Its values need no more additions.
+  int after = 0;          // The send goes when so many receives are done, before the next one.
+  bool is_final = false;  // The values sent need no more additions.
 };
 
 // A node does its receives one after the other, in this order. A receive waits until its blocks are

@@ -20,7 +20,9 @@ constexpr int kMaxImprovements = 200;
 // An order must be faster by this factor. Measurements of equal links differ by less, so with equal
 // links nodes ascend, and two runs give the same ring.
 constexpr double kMuchFaster = 1.25;
-constexpr size_t kImproved = 8;  // It is not more than kMaxEnumerated.
+// So many of the greedy orders are improved. There are always as many, because this is not more
+// than kMaxEnumerated.
+constexpr size_t kImproved = 8;
 
 using Order = std::vector<int>;
 

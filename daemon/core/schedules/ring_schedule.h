@@ -98,10 +98,10 @@ std::optional<int> steps_taken(const Route& route, RingPhase phase, NodeIndex no
 
 // The work of a node on a chunk that has arrived, in this order.
 struct RingStep {
-  bool adds = false;      // It adds its own partial sum.
+  bool adds = false;      // The node adds its own partial sum.
   bool is_final = false;  // The values are final after that.
-  bool keeps = false;     // It keeps the final values.
-  bool forwards = false;  // It sends the chunk to the next node.
+  bool keeps = false;     // The node keeps the final values.
+  bool forwards = false;  // The node sends the chunk to the next node.
 
   RingPhase phase() const { return is_final ? RingPhase::kGather : RingPhase::kReduce; }
 };

@@ -33,7 +33,7 @@ size_t edit_distance(std::string_view one, std::string_view other, size_t limit,
     const size_t begin = i > limit ? i - limit : 0;
     const size_t end = std::min(i + limit, other.size());
     budget -= static_cast<int64_t>(2 * limit + 1);
-    if (begin > 0) row[begin - 1] = far;  // This drops a value of two rows before.
+    if (begin > 0) row[begin - 1] = far;  // An earlier row may have left a value here.
     size_t nearest = far;
     for (size_t k = begin; k <= end; ++k) {
       if (k == 0) {

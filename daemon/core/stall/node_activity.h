@@ -13,10 +13,10 @@
 
 namespace rueda::core {
 
-// It belongs to the loop that runs the job's core.
+// The last acts of each of the node's ranks. This belongs to the loop that runs the job's core.
 struct NodeActivity {
   struct Act {
-    DescriptorPtr tensor;  // Null: nothing yet.
+    DescriptorPtr tensor;  // Null if the rank has done nothing of this kind yet.
     uint32_t process_set = 0;
     TicksMs at_ms = 0;
   };
@@ -32,7 +32,7 @@ struct NodeActivity {
   }
 
   std::map<Rank, OfRank> ranks;
-  std::map<uint32_t, const SubmissionTable*> in_flight;  // By process set.
+  std::map<uint32_t, const SubmissionTable*> in_flight;  // The key is the process set's id.
 };
 
 }  // namespace rueda::core

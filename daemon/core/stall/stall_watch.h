@@ -57,7 +57,8 @@ class StallWatch {
     uint64_t number = 0;
     std::vector<std::string> names;
     std::set<NodeIndex> unanswered;
-    std::vector<StallAnswer::Tensor> tensors;  // Of all nodes together, in the order of `names`.
+    // The answers of all nodes together, in the order of `names`.
+    std::vector<StallAnswer::Tensor> tensors;
     std::map<Rank, RankActivity> ranks;
   };
 
