@@ -11,7 +11,7 @@ from pathlib import Path
 ALLOWED = re.compile(r"^(libstdc\+\+|libgcc_s|libm|libc|ld-linux[-\w]*)\.so\.\d+$")
 # These calls are allowed in only one file each.
 SOURCES = Path(__file__).resolve().parents[2] / "client" / "src"
-ONLY_IN = {r"\bdlopen\(": "device/cuda_driver.cc", r"\bstd::j?thread\(": "session/session_device.cc",
+ONLY_IN = {r"\bdlopen\(": "device/cuda_driver.cc", r"\bstd::j?thread\(": "session/device_session.cc",
            r"\bstd::async\b|\bpthread_create\b": None}
 # Every C++ library has these, whether it wants them or not: inline tables of standard types.
 STANDARD = re.compile(r"^_Z(TV|TI|TS|N)?(N?St|NKSt|St)")

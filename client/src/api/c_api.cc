@@ -302,16 +302,17 @@ int rueda_device_broadcast_async(const rueda_tensor* tensor, int root_rank, void
 }
 
 int rueda_device_wait(rueda_handle handle, void* stream) {
-  return with_session([&](Session& session) { return session.wait_on_stream(handle, stream); });
+  return with_session(
+      [&](Session& session) { return session.device().wait_on_stream(handle, stream); });
 }
 
 int rueda_device_forget(const void* memory) {
-  return with_session([&](Session& session) { return session.forget_device_memory(memory); });
+  return with_session([&](Session& session) { return session.device().forget(memory); });
 }
 
 int rueda_device_announce_frees(int are_announced) {
   return with_session([&](Session& session) {
-    session.announce_device_frees(are_announced != 0);
+    session.device().announce_frees(are_announced != 0);
     return Status::ok();
   });
 }
@@ -319,7 +320,7 @@ int rueda_device_announce_frees(int are_announced) {
 int rueda_get_device_stats(rueda_device_stats* stats) {
   return with_session([&](Session& session) -> Status {
     if (stats == nullptr) return {Code::kInvalidArgument, "the stats pointer is NULL"};
-    *stats = session.device_stats();
+    *stats = session.device().stats();
     return Status::ok();
   });
 }

@@ -5,6 +5,7 @@
 
 #include "client/src/request/planned.h"
 #include "client/src/session/session.h"
+#include "client/src/wire/errors.h"
 #include "daemon/base/dtype.h"
 #include "daemon/base/yielding_wait.h"
 
@@ -229,6 +230,36 @@ Status Session::remove_process_set(uint32_t id) {
   return removed.status();
 }
 
+Result<rueda_handle> Session::submit_on_device(std::vector<TensorRequest> requests, void* stream) {
+  if (Status status = check_group_size(requests); !status.is_ok()) return status;
+  if (Status status = device_.open_for(requests, stream); !status.is_ok()) return status;
+  Lock lock = link_.lock();
+  Handle& handle = handles_.take(requests.size());
+  lock.unlock();
+  Status prepared = device_.prepare(requests, handle);
+  if (!prepared.is_ok()) return refuse(handle, std::move(prepared));
+  lock.lock();
+  if (Status reason = wait_for_room(lock, requests.size()); !reason.is_ok()) {
+    lock.unlock();
+    return refuse(handle, std::move(reason));
+  }
+  for (size_t i = 0; i < requests.size(); ++i) {
+    handle.operations[i].name = handles_.kept_name(requests[i].name());
+  }
+  take_tickets_locked(handle);
+  lock.unlock();
+  // A stream with much work may block the calling thread: other threads must not wait for that.
+  const Status announced = device_.announce(handle, stream);
+  lock.lock();
+  if (!announced.is_ok()) {
+    device_.take_back_locked(handle);
+    lock.unlock();
+    return refuse(handle, announced);
+  }
+  device_.submit_locked(handle, stream);
+  return handle.id;
+}
+
 std::optional<rueda_handle> Session::submit_again(std::span<const rueda_tensor> tensors,
                                                   const rueda_reduce_options* options,
                                                   std::string_view group) {
@@ -278,14 +309,14 @@ rueda_handle Session::push_locked(Handle& handle) {
 }
 
 rueda_handle Session::push_behind_locked(Handle& handle) {
-  if (held_back_.empty()) return push_locked(handle);
   take_tickets_locked(handle);
-  held_back_.push_back({&handle, held_back_.back().behind});
+  if (!device_.hold_back_behind_locked(handle)) link_.submit(handle);
   return handle.id;
 }
 
 void Session::take_tickets_locked(Handle& handle) {
-  handles_.take_tickets(handle, [this](uint64_t ticket) { return is_unread_locked(ticket); });
+  handles_.take_tickets(handle,
+                        [this](uint64_t ticket) { return device_.is_unread_locked(ticket); });
 }
 
 Status Session::wait(rueda_handle id, int64_t timeout_ms, rueda_result* result) {
@@ -313,7 +344,7 @@ Status Session::wait(rueda_handle id, int64_t timeout_ms, rueda_result* result) 
 
 void Session::copy_out(Lock& lock, Handle& handle) {
   lock.unlock();
-  const Status staged = copy_out_staged(handle);
+  const Status staged = device_.copy_out(handle);
   if (handle.error.is_ok()) handle.error = staged;
   uint64_t bytes = 0;
   for (const Operation& operation : handle.operations) {
@@ -344,7 +375,7 @@ bool Session::complete(const rueda_abi_completion& record, std::string_view text
   ++stats_.completions;
   operation.is_done = true;
   operation.is_ok = record.code == 0;
-  if (operation.is_on_device) end_on_device_locked(operation);
+  if (operation.is_on_device) device_.end_locked(operation);
   if (!operation.is_ok && handle.error.is_ok()) {
     handle.error = {code_from_wire(record.code), text.empty()
                                                      ? "tensor \"" + std::string(operation.name) +
@@ -362,11 +393,11 @@ bool Session::complete(const rueda_abi_completion& record, std::string_view text
 }
 
 void Session::on_over(const Status& reason) {
-  held_back_.clear();
+  device_.drop_held_back_locked();
   handles_.end_all([this, &reason](Operation& operation) {
     Handle& handle = *operation.handle;
     operation.is_done = true;
-    if (operation.is_on_device) end_on_device_locked(operation);
+    if (operation.is_on_device) device_.end_locked(operation);
     if (handle.error.is_ok()) handle.error = reason;
     if (--handle.pending == 0 && handle.is_abandoned) forget_locked(handle);
   });
@@ -445,7 +476,7 @@ Result<bool> Session::test(rueda_handle id) {
 void Session::release(Handle& handle) {
   for (Operation& operation : handle.operations) {
     operation.joins = {};
-    if (operation.staged) staged_copies_->give_back(*std::exchange(operation.staged, std::nullopt));
+    if (operation.staged) device_.give_back(operation);
     if (operation.staging == nullptr) continue;
     (void)allocator_->free(operation.staging, ArenaAllocator::IfIdle::kKeep);
     operation.staging = nullptr;

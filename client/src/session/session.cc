@@ -15,7 +15,8 @@ Session::Session(Config config, Attachment daemon)
                   const rueda_abi_forget body{.tensor_id = id, .reserved = 0};
                   return link_.request(RUEDA_ABI_FORGET, &body, sizeof(body), -1).status();
                 }),
-      handles_(link_.capacity()) {
+      handles_(link_.capacity()),
+      device_(config_, link_, handles_, interned_) {
   allocator_ = std::make_shared<ArenaAllocator>(ArenaAllocator::Registrar{
       .add =
           [this](int memfd, uint64_t bytes) {
@@ -30,16 +31,7 @@ Session::Session(Config config, Attachment daemon)
 }
 
 Session::~Session() {
-  if (watchdog_.joinable()) {
-    {
-      const Lock lock = link_.lock();
-      watchdog_stops_ = true;
-      link_.end({Code::kShutDown, "Rueda has been shut down"});
-    }
-    watch_changed_.notify_all();
-    link_.shut_down();  // wakes the watchdog, which may sleep on the socket
-    watchdog_.join();
-  }
+  device_.stop();
   for (auto& handle : handles_.all()) release(*handle);
   allocator_->retire();
 }

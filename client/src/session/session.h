@@ -1,33 +1,25 @@
 // One attached client, and what it has submitted. A session has no thread of its own, except for
-// one while streams wait (session_device.cc): the threads that wait do the work (daemon_link.h).
+// one while streams wait (device_session.h): the threads that wait do the work (daemon_link.h).
 //
 // Every public method may be called from any thread, except that the destructor must run alone.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
-#include <deque>
-#include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "client/abi/rueda_abi.h"
 #include "client/include/rueda/rueda.h"
-#include "client/src/device/counters.h"
-#include "client/src/device/memories.h"
-#include "client/src/device/staged_copies.h"
 #include "client/src/request/process_sets.h"
 #include "client/src/request/repeats.h"
 #include "client/src/request/tensor.h"
 #include "client/src/session/attachment.h"
 #include "client/src/session/daemon_link.h"
+#include "client/src/session/device_session.h"
 #include "client/src/session/handle_table.h"
 #include "client/src/session/operation.h"
 #include "client/src/start/config.h"
@@ -61,12 +53,8 @@ class Session final : private DaemonLink::Host {
   // it has now; with RUEDA_NO_STREAM they are ready already. Waits for nothing but room. The daemon
   // sees the submission when all operations have ended that streams have been told to wait for.
   Result<rueda_handle> submit_on_device(std::vector<TensorRequest> requests, void* stream);
-  // Makes the stream wait until the operation has ended, whether or not it fails. The handle stays
-  // valid.
-  Status wait_on_stream(rueda_handle handle, void* stream);
-  Status forget_device_memory(const void* memory);
-  void announce_device_frees(bool are_announced);
-  rueda_device_stats device_stats() const;
+  // Returns what else there is for device memory: waits on streams, memory that is freed, counts.
+  DeviceSession& device() { return device_; }
   // Waits for the end of an operation; timeout_ms < 0 means no limit. kTimeout leaves the handle
   // valid; any other return ends it.
   Status wait(rueda_handle handle, int64_t timeout_ms, rueda_result* result);
@@ -109,9 +97,6 @@ class Session final : private DaemonLink::Host {
 
  private:
   using Lock = DaemonLink::Lock;
-  // Only the start of the GPU worker, for which the first memory waits, takes longer than other
-  // requests.
-  static constexpr TicksMs kDeviceTimeoutMs = 90'000;
 
   Session(Config config, Attachment daemon);
 
@@ -135,7 +120,8 @@ class Session final : private DaemonLink::Host {
                Operation& operation);
   static void note_copied_in(const TensorRequest& request, Operation& operation);
   bool has_room_locked(size_t operations) const {
-    return handles_.in_flight_count() + unread_.size() + operations <= handles_.capacity();
+    return handles_.in_flight_count() + device_.unread_count_locked() + operations <=
+           handles_.capacity();
   }
   void give_handle_locked(Handle& handle);
   // Copies the results of a handle to the caller's memory, without the lock. No other thread may be
@@ -154,50 +140,6 @@ class Session final : private DaemonLink::Host {
   std::string outstanding_names_locked(const Handle& handle) const;
   Status check_group_size(const std::vector<TensorRequest>& requests) const;
 
-  // Device memory (session_device.cc).
-  // Sets up device memory for the process. The first address decides which GPU the worker uses.
-  Status open_device(uint64_t address);
-  // `turn` is a lock of staging_mutex_, taken with the first block and kept for the rest of the
-  // handle.
-  Status prepare_on_device(const TensorRequest& request, Operation& operation,
-                           std::unique_lock<std::mutex>& turn);
-  DeviceMemories::Registrar device_registrar();
-  Status remove_device_memory(uint32_t id);
-  // Returns an error, which names an operation, if operations use memory between the two addresses,
-  // or if their staged results are yet to be copied there.
-  Status check_device_unused(uint64_t begin, uint64_t end);
-  const Operation* user_of_locked(uint64_t begin, uint64_t end) const;
-  // For a handle with device memory, checks that the stream can be told to wait for it.
-  Status check_stream_of(rueda_handle id, void* stream);
-  // Returns an address of the operation's memory, or 0 if the tensor is empty.
-  static uint64_t memory_of(const Operation& operation);
-  // Announces the inputs of the handle's tickets; called without the lock.
-  Status announce(Handle& handle, void* stream);
-  // Takes back the tickets of a handle that the daemon never saw.
-  void take_back_locked(Handle& handle);
-  // Lets streams that wait for the operation go on.
-  void end_on_device_locked(Operation& operation);
-  void show_held_back_locked();
-  // Returns true if one of the handle's names is that of an operation in flight that a stream waits
-  // for: the stream may know of its end already, and the daemon not yet.
-  bool repeats_waited_locked(const Handle& handle);
-  bool is_unread_locked(uint64_t ticket);
-  void watch_streams();
-
-  // Device memory that the GPU worker cannot open (session_staging.cc).
-  void say_staged(const Status& why) const;
-  std::unique_ptr<StagedCopies> make_staged_copies(DeviceDriver& driver,
-                                                   const rueda_abi_device_memory& counters);
-  // Takes a block, and waits for room. It is called without the lock, by the thread that holds
-  // staging_mutex_.
-  Status stage_on_device(const TensorRequest& request, Operation& operation);
-  // Copies results of operations to the device that have ended and that nobody has waited for yet,
-  // so that their blocks become free.
-  void copy_out_ended_locked();
-  // Copies the handle's staged results to the device, and returns what rueda_wait() returns. No
-  // other thread may have the handle.
-  Status copy_out_staged(Handle& handle);
-
   const Config config_;
   DaemonLink link_;
   std::shared_ptr<ArenaAllocator> allocator_;
@@ -210,34 +152,7 @@ class Session final : private DaemonLink::Host {
   uint64_t frees_ = 0;  // blocks of rueda_alloc that have been freed
   rueda_stats stats_{};
 
-  std::mutex device_mutex_;                  // held while the first device memory is shared
-  bool device_frees_are_announced_ = false;  // guarded by device_mutex_
-  DeviceCounters* counters_ = nullptr;       // set once; lives as long as the process
-  std::unique_ptr<DeviceMemories> device_memories_;
-  std::unique_ptr<StagedCopies> staged_copies_;  // set together with device_memories_
-  // Only one handle at a time takes blocks: two handles that each wait for the other's blocks would
-  // wait for ever.
-  std::mutex staging_mutex_;
-  uint64_t staged_submissions_ = 0;
-  uint64_t device_submissions_ = 0;
-  // numbers, which only grow, of operations in flight that streams wait for
-  std::set<uint64_t> stream_waits_;
-  uint64_t all_stream_waits_ = 0;  // the last number given in stream_waits_
-  // Submissions that the daemon does not see yet: a stream may get to their inputs only when it has
-  // the results of other operations, so the daemon must not put both into one batch.
-  struct HeldBack {
-    Handle* handle = nullptr;
-    uint64_t behind = 0;  // shown when stream_waits_ has no number up to this one
-  };
-  std::deque<HeldBack> held_back_;  // in the order of submission
-  // Tickets that ended with an error before their streams had announced them: until the streams do,
-  // no later ticket can have their place.
-  std::vector<uint64_t> unread_;
-  // The watchdog sleeps as other waiting threads do, while streams wait for operations: whatever
-  // becomes of these threads, somebody is there to let the streams go on.
-  std::thread watchdog_;
-  std::condition_variable watch_changed_;
-  bool watchdog_stops_ = false;
+  DeviceSession device_;
 };
 
 }  // namespace rueda::client

@@ -1,20 +1,22 @@
-// Tensors in device memory. Ranks and the GPU worker wait for each other by counters
-// (device/counters.h); these operations end by completions like all others.
-//
-// An operation that a stream has been told to wait for holds back later submissions until it has
-// ended: their inputs may come after it on the stream, and if both shared a batch, each would wait
-// for the other. The submitting call returns at once, and the daemon sees the submission later.
+#include "client/src/session/device_session.h"
+
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
+#include <span>
+#include <string>
 #include <utility>
 
 #include <signal.h>
 
-#include "client/src/session/session.h"
 #include "daemon/base/dtype.h"
 
 namespace rueda::client {
 namespace {
+
+// The interval at which a thread that waits for room looks at what streams have done: nothing
+// signals it.
+constexpr TicksMs kLookMs = 1;
 
 Status not_in_flight(rueda_handle id) {
   return {Code::kInvalidArgument, "handle " + std::to_string(id) + " is not in flight"};
@@ -22,10 +24,16 @@ Status not_in_flight(rueda_handle id) {
 
 uint64_t address_of(const void* memory) { return reinterpret_cast<uint64_t>(memory); }
 
+// Returns an address of the operation's memory, or 0 if the tensor is empty.
+uint64_t memory_of(const Operation& operation) {
+  const auto& [input, output] = operation.on_device;
+  return address_of(input.empty() ? output.data() : input.data());
+}
+
 }  // namespace
 
-Status Session::open_device(uint64_t address) {
-  const std::lock_guard once(device_mutex_);
+Status DeviceSession::open(uint64_t address) {
+  const std::lock_guard once(mutex_);
   if (counters_ != nullptr) return Status::ok();
   const Result<DeviceDriver*> driver = cuda_driver();
   if (!driver.is_ok()) return driver.status();
@@ -38,45 +46,44 @@ Status Session::open_device(uint64_t address) {
   memory.kind = RUEDA_ABI_DEVICE_COUNTERS;
   memory.bytes = counters->bytes();
   std::memcpy(memory.device, found.value().device.data(), sizeof(memory.device));
-  const Result<uint32_t> shared = link_.request(RUEDA_ABI_DEVICE_ADD, &memory, sizeof(memory),
-                                                counters->memfd(), kDeviceTimeoutMs);
+  const Result<uint32_t> shared =
+      link_.request(RUEDA_ABI_DEVICE_ADD, &memory, sizeof(memory), counters->memfd(), kTimeoutMs);
   counters->close_memfd();
   if (!shared.is_ok()) return shared.status();
-  auto memories = std::make_unique<DeviceMemories>(*driver.value(), device_registrar(),
+  auto memories = std::make_unique<DeviceMemories>(*driver.value(), registrar(),
                                                    [this](const Status& why) { say_staged(why); });
-  memories->announce_frees(device_frees_are_announced_);
+  memories->announce_frees(are_frees_announced_);
   std::unique_ptr<StagedCopies> staged = make_staged_copies(*driver.value(), memory);
   const Lock lock = link_.lock();
-  device_memories_ = std::move(memories);
+  memories_ = std::move(memories);
   staged_copies_ = std::move(staged);
   counters_ = &DeviceCounters::keep(std::move(counters));
   return Status::ok();
 }
 
-DeviceMemories::Registrar Session::device_registrar() {
+DeviceMemories::Registrar DeviceSession::registrar() {
   return {
       .add =
           [this](const rueda_abi_device_memory& body, int fd) {
-            return link_.request(RUEDA_ABI_DEVICE_ADD, &body, sizeof(body), fd, kDeviceTimeoutMs);
+            return link_.request(RUEDA_ABI_DEVICE_ADD, &body, sizeof(body), fd, kTimeoutMs);
           },
       .join =
           [this](std::span<const uint32_t> ids) {
             rueda_abi_device_join body{};
             body.count = static_cast<uint32_t>(ids.size());
             std::copy(ids.begin(), ids.end(), body.memory_ids);
-            return link_.request(RUEDA_ABI_DEVICE_JOIN, &body, sizeof(body), -1, kDeviceTimeoutMs);
+            return link_.request(RUEDA_ABI_DEVICE_JOIN, &body, sizeof(body), -1, kTimeoutMs);
           },
-      .remove = [this](uint32_t id) { return remove_device_memory(id); },
-      .check_unused = [this](uint64_t begin,
-                             uint64_t end) { return check_device_unused(begin, end); }};
+      .remove = [this](uint32_t id) { return remove_memory(id); },
+      .check_unused = [this](uint64_t begin, uint64_t end) { return check_unused(begin, end); }};
 }
 
-Status Session::remove_device_memory(uint32_t id) {
+Status DeviceSession::remove_memory(uint32_t id) {
   const rueda_abi_device_remove body{.memory_id = id, .reserved = 0};
   return link_.request(RUEDA_ABI_DEVICE_REMOVE, &body, sizeof(body), -1).status();
 }
 
-Status Session::prepare_on_device(const TensorRequest& request, Operation& operation,
+Status DeviceSession::prepare_one(const TensorRequest& request, Operation& operation,
                                   std::unique_lock<std::mutex>& turn) {
   const Result<uint32_t> id = interned_.id_of(request.descriptor);
   if (!id.is_ok()) return id.status();
@@ -91,7 +98,7 @@ Status Session::prepare_on_device(const TensorRequest& request, Operation& opera
                           uint64_t& offset) -> Status {
     if (bytes == 0) return Status::ok();
     operation.on_device[side] = {data, bytes};
-    Result<DeviceMemories::Place> place = device_memories_->locate(address_of(data), bytes);
+    Result<DeviceMemories::Place> place = memories_->locate(address_of(data), bytes);
     if (!place.is_ok()) {
       return {place.status().code(),
               "tensor \"" + std::string(request.name()) + "\": " + place.status().message()};
@@ -113,67 +120,53 @@ Status Session::prepare_on_device(const TensorRequest& request, Operation& opera
       locate(1, request.output, request.output_bytes, record.output_arena, record.output_offset);
   if (!status.is_ok() || !is_staged) return status;
   if (!turn.owns_lock()) turn.lock();
-  return stage_on_device(request, operation);
+  return stage(request, operation);
 }
 
-Result<rueda_handle> Session::submit_on_device(std::vector<TensorRequest> requests, void* stream) {
-  if (Status status = check_group_size(requests); !status.is_ok()) return status;
+Status DeviceSession::open_for(std::vector<TensorRequest>& requests, void* stream) {
   for (TensorRequest& request : requests) {
     request.descriptor.memory = static_cast<uint32_t>(MemorySpace::kDevice);
     const void* const some = request.input_bytes > 0 ? request.input : request.output;
-    if (Status status = open_device(address_of(some)); !status.is_ok()) return status;
+    if (Status status = open(address_of(some)); !status.is_ok()) return status;
     if (stream == RUEDA_NO_STREAM || &request != &requests.front()) continue;
     const Status status = counters_->check_stream({stream, address_of(some)});
     if (!status.is_ok()) {
-      return Status{status.code(),
-                    "tensor \"" + std::string(request.name()) + "\": " + status.message()};
+      return {status.code(), "tensor \"" + std::string(request.name()) + "\": " + status.message()};
     }
   }
-  Lock lock = link_.lock();
-  Handle& handle = handles_.take(requests.size());
-  lock.unlock();
-  {
-    std::unique_lock turn(staging_mutex_, std::defer_lock);
-    for (size_t i = 0; i < requests.size(); ++i) {
-      Status status = prepare_on_device(requests[i], handle.operations[i], turn);
-      if (!status.is_ok()) return refuse(handle, std::move(status));
-    }
-  }
-  lock.lock();
-  if (Status reason = wait_for_room(lock, requests.size()); !reason.is_ok()) {
-    lock.unlock();
-    return refuse(handle, std::move(reason));
-  }
+  return Status::ok();
+}
+
+Status DeviceSession::prepare(const std::vector<TensorRequest>& requests, Handle& handle) {
+  std::unique_lock turn(staging_mutex_, std::defer_lock);
   for (size_t i = 0; i < requests.size(); ++i) {
-    handle.operations[i].name = handles_.kept_name(requests[i].name());
+    Status status = prepare_one(requests[i], handle.operations[i], turn);
+    if (!status.is_ok()) return status;
   }
-  take_tickets_locked(handle);
-  lock.unlock();
-  // A stream with much work may block the calling thread: other threads must not wait for that.
-  const Status announced = announce(handle, stream);
-  lock.lock();
-  if (!announced.is_ok()) {
-    take_back_locked(handle);
-    lock.unlock();
-    return refuse(handle, announced);
-  }
-  device_submissions_ += requests.size();
+  return Status::ok();
+}
+
+void DeviceSession::submit_locked(Handle& handle, void* stream) {
+  submissions_ += handle.operations.size();
   for (const Operation& operation : handle.operations) {
     if (operation.staged) ++staged_submissions_;
   }
+  if (link_.over()) return;
   // A submission whose input is ready waits for no stream.
-  const bool is_held_back =
-      !stream_waits_.empty() && (stream != RUEDA_NO_STREAM || repeats_waited_locked(handle));
-  if (link_.over()) return handle.id;
-  if (is_held_back) {
-    held_back_.push_back({&handle, all_stream_waits_});
-  } else {
+  if (stream_waits_.empty() || (stream == RUEDA_NO_STREAM && !repeats_waited_locked(handle))) {
     link_.submit(handle);
+  } else {
+    held_back_.push_back({&handle, all_stream_waits_});
   }
-  return handle.id;
 }
 
-bool Session::repeats_waited_locked(const Handle& handle) {
+bool DeviceSession::hold_back_behind_locked(Handle& handle) {
+  if (held_back_.empty()) return false;
+  held_back_.push_back({&handle, held_back_.back().behind});
+  return true;
+}
+
+bool DeviceSession::repeats_waited_locked(const Handle& handle) const {
   // Names are interned, so equal pointers mean equal names.
   const auto is_waited = [](const Operation* other, const Operation& own) {
     return other != nullptr && other != &own && other->stream_wait != 0 &&
@@ -187,7 +180,7 @@ bool Session::repeats_waited_locked(const Handle& handle) {
   return false;
 }
 
-void Session::show_held_back_locked() {
+void DeviceSession::show_held_back_locked() {
   const auto may_be_shown = [this] {
     return stream_waits_.empty() || *stream_waits_.begin() > held_back_.front().behind;
   };
@@ -198,12 +191,7 @@ void Session::show_held_back_locked() {
   }
 }
 
-uint64_t Session::memory_of(const Operation& operation) {
-  const auto& [input, output] = operation.on_device;
-  return address_of(input.empty() ? output.data() : input.data());
-}
-
-Status Session::announce(Handle& handle, void* stream) {
+Status DeviceSession::announce(Handle& handle, void* stream) {
   Status failed;
   for (Operation& operation : handle.operations) {
     const uint64_t ticket = operation.record.ticket;
@@ -225,13 +213,13 @@ Status Session::announce(Handle& handle, void* stream) {
   return failed;
 }
 
-void Session::take_back_locked(Handle& handle) {
+void DeviceSession::take_back_locked(Handle& handle) {
   for (Operation& operation : handle.operations) {
-    if (handles_.end(operation.record.ticket) != nullptr) end_on_device_locked(operation);
+    if (handles_.end(operation.record.ticket) != nullptr) end_locked(operation);
   }
 }
 
-void Session::end_on_device_locked(Operation& operation) {
+void DeviceSession::end_locked(Operation& operation) {
   operation.joins = {};
   const uint64_t ticket = operation.record.ticket;
   counters_->release(ticket);
@@ -242,7 +230,7 @@ void Session::end_on_device_locked(Operation& operation) {
   show_held_back_locked();
 }
 
-bool Session::is_unread_locked(uint64_t ticket) {
+bool DeviceSession::is_unread_locked(uint64_t ticket) {
   if (unread_.empty()) return false;
   std::erase_if(unread_, [this](uint64_t old) { return counters_->is_announced(old); });
   return std::any_of(unread_.begin(), unread_.end(), [&](uint64_t old) {
@@ -251,7 +239,7 @@ bool Session::is_unread_locked(uint64_t ticket) {
 }
 
 // Called without the lock, which must not be held while the driver is asked.
-Status Session::check_stream_of(rueda_handle id, void* stream) {
+Status DeviceSession::check_stream_of(rueda_handle id, void* stream) {
   uint64_t memory = 0;
   {
     const Lock lock = link_.lock();
@@ -267,7 +255,7 @@ Status Session::check_stream_of(rueda_handle id, void* stream) {
   return counters_->check_stream({stream, memory});
 }
 
-Status Session::wait_on_stream(rueda_handle id, void* stream) {
+Status DeviceSession::wait_on_stream(rueda_handle id, void* stream) {
   struct Wait {
     std::optional<uint64_t> ticket;  // nullopt: the operation has ended
     std::optional<StagedCopies::Block> staged;
@@ -302,15 +290,7 @@ Status Session::wait_on_stream(rueda_handle id, void* stream) {
       operation.stream_wait = ++all_stream_waits_;
       stream_waits_.insert(operation.stream_wait);
     }
-    if (is_in_flight && !watchdog_.joinable()) {
-      // Signals of the application are for its own threads.
-      sigset_t all;
-      sigset_t before;
-      ::sigfillset(&all);
-      ::pthread_sigmask(SIG_SETMASK, &all, &before);
-      watchdog_ = std::thread([this] { watch_streams(); });
-      ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    }
+    if (is_in_flight && !watchdog_.joinable()) start_watchdog_locked();
   }
   watch_changed_.notify_all();
   if (is_to_be_finished) {
@@ -328,7 +308,17 @@ Status Session::wait_on_stream(rueda_handle id, void* stream) {
   return Status::ok();
 }
 
-void Session::watch_streams() {
+void DeviceSession::start_watchdog_locked() {
+  // Signals of the application are for its own threads.
+  sigset_t all;
+  sigset_t before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  watchdog_ = std::thread([this] { watch_streams(); });
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void DeviceSession::watch_streams() {
   Lock lock = link_.lock();
   while (!watchdog_stops_) {
     if (stream_waits_.empty()) {
@@ -340,7 +330,19 @@ void Session::watch_streams() {
   }
 }
 
-const Operation* Session::user_of_locked(uint64_t begin, uint64_t end) const {
+void DeviceSession::stop() {
+  if (!watchdog_.joinable()) return;
+  {
+    const Lock lock = link_.lock();
+    watchdog_stops_ = true;
+    link_.end({Code::kShutDown, "Rueda has been shut down"});
+  }
+  watch_changed_.notify_all();
+  link_.shut_down();  // wakes the watchdog, which may sleep on the socket
+  watchdog_.join();
+}
+
+const Operation* DeviceSession::user_of_locked(uint64_t begin, uint64_t end) const {
   const auto lies_there = [&](std::span<const std::byte> memory) {
     const uint64_t first = address_of(memory.data());
     return !memory.empty() && first < end && begin < first + memory.size();
@@ -363,7 +365,7 @@ const Operation* Session::user_of_locked(uint64_t begin, uint64_t end) const {
   return nullptr;
 }
 
-Status Session::check_device_unused(uint64_t begin, uint64_t end) {
+Status DeviceSession::check_unused(uint64_t begin, uint64_t end) {
   Lock lock = link_.lock();
   link_.drain_completions();
   // A stream may have seen the end of an operation before its completion arrives: the completion is
@@ -385,29 +387,29 @@ Status Session::check_device_unused(uint64_t begin, uint64_t end) {
                                       "there: wait for its handle before"};
 }
 
-Status Session::forget_device_memory(const void* memory) {
+Status DeviceSession::forget(const void* memory) {
   {
-    const std::lock_guard once(device_mutex_);
+    const std::lock_guard once(mutex_);
     if (counters_ == nullptr) return Status::ok();
   }
-  return device_memories_->forget(address_of(memory));
+  return memories_->forget(address_of(memory));
 }
 
-void Session::announce_device_frees(bool are_announced) {
-  const std::lock_guard once(device_mutex_);
-  device_frees_are_announced_ = are_announced;
-  if (counters_ != nullptr) device_memories_->announce_frees(are_announced);
+void DeviceSession::announce_frees(bool are_announced) {
+  const std::lock_guard once(mutex_);
+  are_frees_announced_ = are_announced;
+  if (counters_ != nullptr) memories_->announce_frees(are_announced);
 }
 
-rueda_device_stats Session::device_stats() const {
+rueda_device_stats DeviceSession::stats() const {
   rueda_device_stats stats{};
   const DeviceMemories* memories = nullptr;
   {
     const Lock lock = link_.lock();
-    stats.submissions = device_submissions_;
+    stats.submissions = submissions_;
     stats.stream_waits = all_stream_waits_;
     stats.staged_submissions = staged_submissions_;
-    memories = device_memories_.get();
+    memories = memories_.get();
   }
   if (memories == nullptr) return stats;
   const DeviceMemories::Stats known = memories->stats();
@@ -417,6 +419,115 @@ rueda_device_stats Session::device_stats() const {
   stats.allocations = known.known;
   stats.buffer_checks = known.checks;
   return stats;
+}
+
+void DeviceSession::say_staged(const Status& why) const {
+  std::fprintf(stderr,
+               "rueda: rank %d: %s; tensors in such memory are copied to pinned host memory and "
+               "back, which is slower. If this process and the daemon are in containers, let both "
+               "have the host's PID and IPC namespaces (hostPID and hostIPC; --pid=host and "
+               "--ipc=host)\n",
+               config_.rank, why.message().c_str());
+}
+
+std::unique_ptr<StagedCopies> DeviceSession::make_staged_copies(
+    DeviceDriver& driver, const rueda_abi_device_memory& counters) {
+  StagedCopies::Registrar registrar{.add =
+                                        [this, body = counters](int memfd, uint64_t bytes) mutable {
+                                          body.kind = RUEDA_ABI_DEVICE_STAGING;
+                                          body.bytes = bytes;
+                                          return link_.request(RUEDA_ABI_DEVICE_ADD, &body,
+                                                               sizeof(body), memfd, kTimeoutMs);
+                                        },
+                                    .remove = [this](uint32_t id) { return remove_memory(id); }};
+  return std::make_unique<StagedCopies>(driver, std::move(registrar),
+                                        static_cast<uint64_t>(config_.device_staging_bytes));
+}
+
+Status DeviceSession::stage(const TensorRequest& request, Operation& operation) {
+  const auto& all = operation.handle->operations;
+  const auto own = static_cast<size_t>(std::count_if(
+      all.begin(), all.end(), [](const Operation& other) { return other.staged.has_value(); }));
+  while (!operation.staged) {
+    const bool is_alone = staged_copies_->taken() <= own;
+    Result<std::optional<StagedCopies::Block>> block = staged_copies_->take(request.bytes());
+    if (block.is_ok() && !block.value() && is_alone) {
+      block =
+          Status{Code::kResourceExhausted,
+                 "its group is larger than the " + std::to_string(config_.device_staging_bytes) +
+                     " bytes of host memory for device memory that the GPU worker cannot open: "
+                     "raise RUEDA_DEVICE_STAGING_BYTES, or split the group"};
+    }
+    if (!block.is_ok()) {
+      return {block.status().code(),
+              "tensor \"" + std::string(request.name()) + "\": " + block.status().message()};
+    }
+    operation.staged = block.value();
+    if (operation.staged) break;
+    Lock lock = link_.lock();
+    if (link_.over()) return *link_.over();
+    copy_out_ended_locked();
+    // Operations in flight may only end if the job leaves a locked schedule.
+    if (handles_.in_flight_count() > 0)
+      link_.set_waited_ticket(handles_.first_in_flight().record.ticket);
+    link_.wait_until(
+        lock, [this] { return link_.over().has_value(); }, steady_now_ms() + kLookMs);
+    link_.set_waited_ticket(0);
+  }
+  operation.handle->is_staged = true;
+  rueda_abi_submission& record = operation.record;
+  if (request.input_bytes > 0) {
+    record.input_arena = operation.staged->memory_id();
+    record.input_offset = operation.staged->offset();
+  }
+  if (request.output_bytes > 0) {
+    record.output_arena = operation.staged->memory_id();
+    record.output_offset = operation.staged->offset();
+  }
+  if (!request.writes_output) operation.on_device[1] = {};
+  return Status::ok();
+}
+
+void DeviceSession::copy_out_ended_locked() {
+  for (const auto& handle : handles_.all()) {
+    if (handle->id == 0 || handle->is_abandoned) continue;
+    for (Operation& operation : handle->operations) {
+      if (!operation.is_done || !operation.has_staged_result() ||
+          operation.staged->is_result_claimed()) {
+        continue;
+      }
+      const StagedCopies::Turn turn = operation.staged->claim_result();
+      const std::span<const std::byte> output = operation.on_device[1];
+      const Status status = staged_copies_->copy_out(*operation.staged, turn,
+                                                     reinterpret_cast<uint64_t>(output.data()),
+                                                     output.size(), RUEDA_NO_STREAM);
+      operation.is_result_on_own_stream = true;
+      if (!status.is_ok() && handle->error.is_ok()) handle->error = status;
+      staged_copies_->give_back(*std::exchange(operation.staged, std::nullopt));
+    }
+  }
+}
+
+Status DeviceSession::copy_out(Handle& handle) {
+  bool is_to_be_finished = false;
+  Status failed;
+  for (Operation& operation : handle.operations) {
+    is_to_be_finished |= operation.is_result_on_own_stream;
+    if (!operation.has_staged_result() || operation.staged->is_result_claimed()) continue;
+    const std::span<const std::byte> output = operation.on_device[1];
+    Status status = staged_copies_->copy_out(*operation.staged, operation.staged->claim_result(),
+                                             reinterpret_cast<uint64_t>(output.data()),
+                                             output.size(), RUEDA_NO_STREAM);
+    if (failed.is_ok()) failed = std::move(status);
+    is_to_be_finished = true;
+  }
+  if (!is_to_be_finished) return failed;
+  Status finished = staged_copies_->finish();
+  return failed.is_ok() ? finished : failed;
+}
+
+void DeviceSession::give_back(Operation& operation) {
+  staged_copies_->give_back(*std::exchange(operation.staged, std::nullopt));
 }
 
 }  // namespace rueda::client
