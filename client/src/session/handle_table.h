@@ -54,6 +54,8 @@ class HandleTable {
   // Takes all operations out of flight, and calls ended(operation) for each.
   template <class Ended>
   void end_all(const Ended& ended);
+  // Returns true if so many more operations may be in flight.
+  bool has_room(size_t operations) const { return in_flight_count_ + operations <= capacity_; }
   size_t in_flight_count() const { return in_flight_count_; }
   // Returns the places of operations in flight; free ones are null.
   std::span<Operation* const> in_flight() const {

@@ -106,39 +106,31 @@ class Session final : private DaemonLink::Host {
   // message lies on the socket.
   bool complete(const rueda_abi_completion& record, std::string_view text);
 
-  // Operations (operations.cc).
-  Result<uint32_t> intern(const rueda_abi_intern& descriptor, std::span<const int64_t> counts);
+  // Finds the request's tensor id and its memory, which may be copied.
   Status prepare(const TensorRequest& request, Operation& operation);
-  Result<uint32_t> change_process_sets(const rueda_abi_process_set& change);
   // Submits an operation that moves no data, and waits for its end. Returns the value of its
-  // completion.
-  Result<uint32_t> agree(uint32_t tensor_id, const char* name);
+  // completion, or the error that stands in place of its tensor id.
+  Result<uint32_t> agree(const Result<uint32_t>& tensor_id, const char* name);
   // Waits for room in the rings; an error says why there will be none.
   Status wait_for_room(Lock& lock, size_t operations);
-  // Copies foreign memory through a block of the allocator.
-  Status stage(const TensorRequest& request, bool stages_input, bool stages_output,
-               Operation& operation);
-  static void note_copied_in(const TensorRequest& request, Operation& operation);
-  bool has_room_locked(size_t operations) const {
-    return handles_.in_flight_count() + device_.unread_count_locked() + operations <=
-           handles_.capacity();
-  }
+  // Frees the handle, whose tensor ids are held no more.
   void give_handle_locked(Handle& handle);
   // Copies the results of a handle to the caller's memory, without the lock. No other thread may be
   // ending the handle.
   void copy_out(Lock& lock, Handle& handle);
   // Gives the handle back, and returns `reason`. None of its operations may be in flight.
   Status refuse(Handle& handle, Status reason);
-  rueda_handle push_locked(Handle& handle);
-  // Pushes a join, a declared plan or a change of process sets: it goes behind everything that this
-  // rank has submitted, including submissions that are held back.
-  rueda_handle push_behind_locked(Handle& handle);
+  // Puts the handle in flight, and returns its id. A join, a declared plan or a change of process
+  // sets goes behind everything that this rank has submitted, including submissions that are held
+  // back.
+  rueda_handle push_locked(Handle& handle, bool goes_behind_all);
   void take_tickets_locked(Handle& handle);
+  // Gives back the blocks and the device memory that the handle's operations use.
   void release(Handle& handle);
+  // Releases and frees a handle for which nobody waits.
   void forget_locked(Handle& handle);
+  // Returns false if the handle does not end in time.
   bool wait_for_locked(Lock& lock, const Handle& handle, int64_t timeout_ms);
-  std::string outstanding_names_locked(const Handle& handle) const;
-  Status check_group_size(const std::vector<TensorRequest>& requests) const;
 
   const Config config_;
   DaemonLink link_;
