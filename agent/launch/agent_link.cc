@@ -124,7 +124,7 @@ class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEve
       if (is_closing_) return;
       if (is_timeline_open_) {
         closes_after_timeline_ = true;
-        return end_timeline_locked();
+        return end_timeline();
       }
     }
     close_now();
@@ -173,7 +173,7 @@ class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEve
 
   void OnDone(const grpc::Status& status) override {
     Status out;
-    if (is_lost_) {
+    if (is_lost()) {
       out = Status(Code::kDaemonLost,
                    status.ok() ? "it ended the job's stream" : status.error_message());
     }
@@ -184,7 +184,12 @@ class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEve
   }
 
  private:
-  void close_now() {
+  bool is_lost() RUEDA_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    return is_lost_;
+  }
+
+  void close_now() RUEDA_EXCLUDES(mutex_) {
     {
       const MutexLock lock(mutex_);
       if (std::exchange(is_closing_, true)) return;
@@ -205,7 +210,7 @@ class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEve
     if (file.is_ok()) {
       timeline_ = std::make_unique<TimelineSpool>(std::move(file).value());
     } else {
-      give_up_timeline_locked(file.status());
+      give_up_timeline(file.status());
     }
   }
 
@@ -213,7 +218,7 @@ class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEve
     if (!timeline_) return;
     const Status status = timeline_->write(std::move(batch));
     const MutexLock lock(mutex_);
-    if (!status.is_ok()) give_up_timeline_locked(status);
+    if (!status.is_ok()) give_up_timeline(status);
   }
 
   void close_timeline(const v1::TimelineClosed& closed) {
@@ -254,13 +259,13 @@ class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEve
     events_.on_note(status.is_ok() ? "the plan is in " + record_plan_ : status.message());
   }
 
-  void give_up_timeline_locked(const Status& why) RUEDA_REQUIRES(mutex_) {
+  void give_up_timeline(const Status& why) RUEDA_REQUIRES(mutex_) {
     timeline_.reset();
     events_.on_note(why.message());
-    end_timeline_locked();
+    end_timeline();
   }
 
-  void end_timeline_locked() RUEDA_REQUIRES(mutex_) {
+  void end_timeline() RUEDA_REQUIRES(mutex_) {
     if (is_closing_) return;
     v1::AgentRequest request;
     request.mutable_end_timeline();
@@ -290,14 +295,14 @@ class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEve
   bool is_closing_ RUEDA_GUARDED_BY(mutex_) = false;
   bool is_half_closed_ RUEDA_GUARDED_BY(mutex_) = false;
   bool is_broken_ RUEDA_GUARDED_BY(mutex_) = false;
-  bool is_lost_ = false;
+  bool is_lost_ RUEDA_GUARDED_BY(mutex_) = false;
   std::string job_id_;
   std::string autotune_log_;  // empty if no log is wanted, or it cannot be written
   std::unique_ptr<TuningLog> tuning_log_;
   std::string record_plan_;
   std::unique_ptr<TimelineSpool> timeline_;
-  bool is_timeline_open_ RUEDA_GUARDED_BY(mutex_) =
-      false;  // true until the daemon says that the timeline has ended
+  // true until the daemon says that the timeline has ended
+  bool is_timeline_open_ RUEDA_GUARDED_BY(mutex_) = false;
   bool closes_after_timeline_ RUEDA_GUARDED_BY(mutex_) = false;
   const std::shared_ptr<DoneLatch> done_ = std::make_shared<DoneLatch>();
 };

@@ -45,15 +45,15 @@ class TimelineSpool {
   const std::unique_ptr<TimelineFile> file_;
   const size_t max_bytes_;
 
-  Mutex mutex_;  // guards the fields below
+  Mutex mutex_;
   Condition changed_;
   std::deque<v1::TimelineBatch> waiting_ RUEDA_GUARDED_BY(mutex_);
   size_t waiting_bytes_ RUEDA_GUARDED_BY(mutex_) = 0;
   // Written batches are given back to the thread that made them: nobody should wait for a lock of
   // the allocator's that is held by a thread that hardly runs.
   std::vector<v1::TimelineBatch> written_ RUEDA_GUARDED_BY(mutex_);
-  std::map<int32_t, uint64_t> dropped_
-      RUEDA_GUARDED_BY(mutex_);  // numbers of dropped events, by node
+  // numbers of dropped events, by node
+  std::map<int32_t, uint64_t> dropped_ RUEDA_GUARDED_BY(mutex_);
   Status status_ RUEDA_GUARDED_BY(mutex_);
   bool is_stopping_ RUEDA_GUARDED_BY(mutex_) = false;
 

@@ -24,8 +24,6 @@
 #define RUEDA_GUARDED_BY(mutex) RUEDA_THREAD_ATTRIBUTE(guarded_by(mutex))
 #define RUEDA_REQUIRES(...) RUEDA_THREAD_ATTRIBUTE(requires_capability(__VA_ARGS__))
 #define RUEDA_EXCLUDES(...) RUEDA_THREAD_ATTRIBUTE(locks_excluded(__VA_ARGS__))
-// Says that the function cannot be understood by clang, and why stands beside it.
-#define RUEDA_NO_THREAD_ANALYSIS RUEDA_THREAD_ATTRIBUTE(no_thread_safety_analysis)
 
 namespace rueda {
 
@@ -34,6 +32,10 @@ class RUEDA_THREAD_ATTRIBUTE(capability("mutex")) Mutex {
   Mutex() = default;
   Mutex(const Mutex&) = delete;
   Mutex& operator=(const Mutex&) = delete;
+
+  // Tells clang that the calling thread holds this mutex, where it was taken under a name that
+  // clang cannot see to be the same. Nothing is checked, and nothing happens at run time.
+  void assume_held() const RUEDA_THREAD_ATTRIBUTE(assert_capability(this)) {}
 
  private:
   friend class MutexLock;

@@ -296,7 +296,7 @@ struct Metrics::Impl {
   Family<Counter>& sent_bytes;
   Family<Counter>& received_bytes;
 
-  Mutex mutex;  // It guards what follows.
+  Mutex mutex;
   std::map<std::string, JobEntry> jobs RUEDA_GUARDED_BY(mutex);
   // The names of the node and the transport.
   using PeerName = std::pair<std::string, std::string>;

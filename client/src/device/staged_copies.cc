@@ -34,7 +34,7 @@ std::atomic_ref<uint64_t> word(std::byte* head, uint64_t at) {
 StagedCopies::~StagedCopies() {
   {
     const MutexLock lock(mutex_);
-    sweep_locked();
+    sweep();
   }
   if (own_stream_ != nullptr) driver_.free_stream(own_stream_);
   for (auto& arena : arenas_) {
@@ -62,7 +62,7 @@ bool StagedCopies::is_idle(const Block& block) {
   return is_idle;
 }
 
-void StagedCopies::sweep_locked() {
+void StagedCopies::sweep() {
   std::erase_if(given_back_, [this](const Block& block) RUEDA_REQUIRES(mutex_) {
     if (!is_idle(block)) return false;
     for (auto& arena : arenas_) {
@@ -76,7 +76,7 @@ void StagedCopies::sweep_locked() {
 
 std::optional<StagedCopies::Block> StagedCopies::take_there(size_t bytes) {
   const MutexLock lock(mutex_);
-  sweep_locked();
+  sweep();
   for (auto& arena : arenas_) {
     if (!arena->space.best_fit(bytes)) continue;
     const size_t offset = arena->space.take(bytes);
@@ -165,7 +165,7 @@ void StagedCopies::give_back(const Block& block) {
 
 size_t StagedCopies::taken() {
   const MutexLock lock(mutex_);
-  sweep_locked();
+  sweep();
   return taken_;
 }
 

@@ -99,7 +99,7 @@ class StagedCopies {
   // Unpins arenas without blocks. Returns true if there were any.
   bool drop_idle_arenas() RUEDA_REQUIRES(grow_mutex_);
   // Frees those blocks among the ones given back that streams are done with.
-  void sweep_locked() RUEDA_REQUIRES(mutex_);
+  void sweep() RUEDA_REQUIRES(mutex_);
   static bool is_idle(const Block& block);
   // Keeps an arena until the process ends.
   static void keep(std::unique_ptr<Arena> arena);

@@ -24,7 +24,7 @@ Result<Block> ArenaAllocator::allocate(size_t bytes) {
   {
     const MutexLock lock(mutex_);
     if (is_retired_) return Status{Code::kShutDown, "Rueda has been shut down"};
-    if (std::optional<Block> block = take_locked(bytes)) return *block;
+    if (std::optional<Block> block = take(bytes)) return *block;
   }
   // Pre-faulting takes long, so it is done without the lock. Another thread may create an arena
   // meanwhile.
@@ -40,7 +40,7 @@ Result<Block> ArenaAllocator::allocate(size_t bytes) {
   return block;
 }
 
-std::optional<Block> ArenaAllocator::take_locked(size_t bytes) {
+std::optional<Block> ArenaAllocator::take(size_t bytes) {
   Arena* best = nullptr;
   size_t best_bytes = std::numeric_limits<size_t>::max();
   for (auto& [base, arena] : arenas_) {
@@ -68,7 +68,7 @@ Result<std::unique_ptr<ArenaAllocator::Arena>> ArenaAllocator::make_arena(size_t
   return arena;
 }
 
-ArenaAllocator::Arenas::const_iterator ArenaAllocator::find_locked(const void* data) const {
+ArenaAllocator::Arenas::const_iterator ArenaAllocator::find(const void* data) const {
   auto address = static_cast<const std::byte*>(data);
   auto after = arenas_.upper_bound(address);
   if (after == arenas_.begin()) return arenas_.end();
@@ -77,7 +77,7 @@ ArenaAllocator::Arenas::const_iterator ArenaAllocator::find_locked(const void* d
   return arena;
 }
 
-uint64_t ArenaAllocator::idle_bytes_locked() const {
+uint64_t ArenaAllocator::idle_bytes() const {
   uint64_t bytes = 0;
   for (const auto& [base, arena] : arenas_) {
     if (arena->space.is_idle()) bytes += arena->memory->bytes();
@@ -90,7 +90,7 @@ Status ArenaAllocator::free(void* data, IfIdle if_idle) {
   uint32_t arena_id = 0;
   {
     const MutexLock lock(mutex_);
-    auto found = find_locked(data);
+    auto found = find(data);
     if (found == arenas_.end() ||
         !found->second->space.give(static_cast<const std::byte*>(data) - found->first)) {
       return {Code::kNotFound, "the pointer is not one that rueda_alloc returned"};
@@ -102,7 +102,7 @@ Status ArenaAllocator::free(void* data, IfIdle if_idle) {
       arenas_.erase(found);
       return Status::ok();
     }
-    if (if_idle == IfIdle::kKeep || idle_bytes_locked() <= kMaxIdleBytes) return Status::ok();
+    if (if_idle == IfIdle::kKeep || idle_bytes() <= kMaxIdleBytes) return Status::ok();
     arena.is_leaving = true;
     base = found->first;
     arena_id = arena.id;
@@ -124,14 +124,14 @@ Status ArenaAllocator::give_back(const std::byte* base, uint32_t arena_id) {
 
 std::optional<size_t> ArenaAllocator::block_bytes(const void* data) const {
   const MutexLock lock(mutex_);
-  auto found = find_locked(data);
+  auto found = find(data);
   if (found == arenas_.end()) return std::nullopt;
   return found->second->space.live_bytes(static_cast<const std::byte*>(data) - found->first);
 }
 
 Result<std::optional<Place>> ArenaAllocator::locate(const void* data, size_t bytes) const {
   const MutexLock lock(mutex_);
-  auto found = find_locked(data);
+  auto found = find(data);
   if (found == arenas_.end()) return std::optional<Place>();
   size_t offset = static_cast<const std::byte*>(data) - found->first;
   if (!found->second->space.is_live(offset, bytes)) {

@@ -76,11 +76,11 @@ class ArenaAllocator {
   };
   using Arenas = std::map<const std::byte*, std::unique_ptr<Arena>>;
 
-  std::optional<Block> take_locked(size_t bytes) RUEDA_REQUIRES(mutex_);
+  std::optional<Block> take(size_t bytes) RUEDA_REQUIRES(mutex_);
   Result<std::unique_ptr<Arena>> make_arena(size_t bytes);
   // Returns the arena that contains this address, or end().
-  Arenas::const_iterator find_locked(const void* data) const RUEDA_REQUIRES(mutex_);
-  uint64_t idle_bytes_locked() const RUEDA_REQUIRES(mutex_);
+  Arenas::const_iterator find(const void* data) const RUEDA_REQUIRES(mutex_);
+  uint64_t idle_bytes() const RUEDA_REQUIRES(mutex_);
   Status give_back(const std::byte* base, uint32_t arena_id);
 
   Registrar registrar_;

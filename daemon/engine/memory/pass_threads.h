@@ -35,7 +35,8 @@ class PassThreads {
   Mutex mutex_;
   Condition begun_;
   Condition ended_;
-  const Part* do_part_ = nullptr;  // Null if there is nothing to help with.
+  // This is null if there is nothing to help with.
+  const Part* do_part_ RUEDA_GUARDED_BY(mutex_) = nullptr;
   int64_t parts_ RUEDA_GUARDED_BY(mutex_) = 0;
   bool stopping_ RUEDA_GUARDED_BY(mutex_) = false;
   std::atomic<uint64_t> round_{0};

@@ -82,7 +82,7 @@ class Acceptor {
   UniqueFd stop_;
   Take take_;
   std::thread thread_;
-  mutable Mutex mutex_;  // It guards the fields below.
+  mutable Mutex mutex_;
   uint64_t last_id_ RUEDA_GUARDED_BY(mutex_) = 0;
   std::map<uint64_t, Connection> connections_ RUEDA_GUARDED_BY(mutex_);
   std::map<std::string, uint64_t> by_peer_ RUEDA_GUARDED_BY(mutex_);

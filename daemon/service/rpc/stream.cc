@@ -36,7 +36,7 @@ class StreamCore : public Side, public Stream {
       return abort_locked();
     }
     queue_.push_back(std::move(bytes));
-    if (started_ && !writing_) write_locked();
+    if (started_ && !writing_) write_next();
   }
 
   void close() override {
@@ -53,13 +53,13 @@ class StreamCore : public Side, public Stream {
     const MutexLock lock(mutex_);
     --ahead_messages_;
     ahead_bytes_ -= bytes;
-    read_locked();
+    read_next();
   }
 
   void set_window(const StreamWindow& window) override {
     const MutexLock lock(mutex_);
     window_ = window;
-    read_locked();
+    read_next();
   }
 
   using Side::Side;
@@ -71,8 +71,8 @@ class StreamCore : public Side, public Stream {
     queued_bytes_ -= queue_.front().Length();
     queue_.pop_front();
     if (!ok) return abort_locked();
-    if (!queue_.empty()) return write_locked();
-    if (closing_) on_drained_locked();
+    if (!queue_.empty()) return write_next();
+    if (closing_) on_drained();
   }
 
   void on_read(bool ok) override {
@@ -83,11 +83,11 @@ class StreamCore : public Side, public Stream {
       if (!ok) {
         reads_over_ = true;
         close_locked();
-        return on_reads_over_locked();
+        return on_reads_over();
       }
       if (closing_) {  // Nobody takes messages any more.
         incoming_.Clear();
-        return read_locked();
+        return read_next();
       }
       ++ahead_messages_;
       ahead_bytes_ += bytes;
@@ -99,13 +99,16 @@ class StreamCore : public Side, public Stream {
     if (is_one) events_.on_message(std::move(message), bytes);
     const MutexLock lock(mutex_);
     if (!is_one) abort_locked();
-    read_locked();
+    read_next();
   }
 
   void on_exception(const char*) override { abort(); }
 
   // Holds the stream until gRPC has finished with the call.
-  void keep_alive(std::shared_ptr<Stream> self) { self_ = std::move(self); }
+  void keep_alive(std::shared_ptr<Stream> self) RUEDA_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    self_ = std::move(self);
+  }
 
   void start(StreamEvents events) {
     bool is_over = false;
@@ -114,8 +117,8 @@ class StreamCore : public Side, public Stream {
       events_ = std::move(events);
       is_over = over_;
       started_ = true;
-      read_locked();
-      if (!closing_ && !queue_.empty()) write_locked();
+      read_next();
+      if (!closing_ && !queue_.empty()) write_next();
     }
     if (is_over && events_.on_closed) events_.on_closed(Status(Code::kNodeLost, "it went away"));
   }
@@ -134,18 +137,19 @@ class StreamCore : public Side, public Stream {
   }
 
   // The other side will send nothing more.
-  virtual void on_reads_over_locked() = 0;
+  virtual void on_reads_over() RUEDA_REQUIRES(mutex_) = 0;
   // Returns true if reads must have ended before the call can end.
   virtual bool reads_to_the_end() const = 0;
   // The call has to break off. May be called more than once.
-  virtual void on_abort_locked() = 0;
+  virtual void on_abort() RUEDA_REQUIRES(mutex_) = 0;
   // The stream is closing, and nothing is left to write. May be called more than once.
-  virtual void on_drained_locked() = 0;
-  // The hooks above call this with the mutex held, which clang cannot know of them.
-  bool is_aborted() const RUEDA_NO_THREAD_ANALYSIS { return aborted_; }
+  virtual void on_drained() RUEDA_REQUIRES(mutex_) = 0;
+  bool is_aborted() const RUEDA_REQUIRES(mutex_) { return aborted_; }
+
+  Mutex mutex_;
 
  private:
-  void read_locked() RUEDA_REQUIRES(mutex_) {
+  void read_next() RUEDA_REQUIRES(mutex_) {
     if (!started_ || reading_ || reads_over_) return;
     const bool is_full = ahead_messages_ >= window_.messages ||
                          (ahead_messages_ > 0 && ahead_bytes_ >= window_.bytes);
@@ -153,28 +157,27 @@ class StreamCore : public Side, public Stream {
     reading_ = true;
     Side::start_read(&incoming_);
   }
-  void write_locked() RUEDA_REQUIRES(mutex_) {
+  void write_next() RUEDA_REQUIRES(mutex_) {
     writing_ = true;
     Side::start_write(queue_.front());
   }
   void close_locked() RUEDA_REQUIRES(mutex_) {
     closing_ = true;
-    read_locked();
-    if (!writing_ && (queue_.empty() || !started_)) on_drained_locked();
+    read_next();
+    if (!writing_ && (queue_.empty() || !started_)) on_drained();
   }
   void abort_locked() RUEDA_REQUIRES(mutex_) {
     closing_ = true;
     aborted_ = true;
-    on_abort_locked();
-    read_locked();
+    on_abort();
+    read_next();
     if (writing_) return;  // The end of that write calls this function again.
     queue_.clear();
-    on_drained_locked();
+    on_drained();
   }
 
-  Mutex mutex_;
-  std::deque<grpc::ByteBuffer> queue_
-      RUEDA_GUARDED_BY(mutex_);  // The first message is being written while writing_.
+  // The first message is being written while writing_.
+  std::deque<grpc::ByteBuffer> queue_ RUEDA_GUARDED_BY(mutex_);
   size_t queued_bytes_ RUEDA_GUARDED_BY(mutex_) = 0;
   grpc::ByteBuffer incoming_;
   StreamWindow window_ RUEDA_GUARDED_BY(mutex_) = kStrangersWindow;
@@ -184,12 +187,12 @@ class StreamCore : public Side, public Stream {
   bool reading_ RUEDA_GUARDED_BY(mutex_) = false;
   bool reads_over_ RUEDA_GUARDED_BY(mutex_) = false;
   StreamEvents events_;
-  std::shared_ptr<Stream> self_;
+  std::shared_ptr<Stream> self_ RUEDA_GUARDED_BY(mutex_);
   bool started_ RUEDA_GUARDED_BY(mutex_) = false;
   bool writing_ RUEDA_GUARDED_BY(mutex_) = false;
   bool closing_ RUEDA_GUARDED_BY(mutex_) = false;  // No more messages are accepted.
-  bool aborted_ RUEDA_GUARDED_BY(mutex_) =
-      false;  // Messages that were accepted are not delivered either.
+  // Messages that were accepted are not delivered either.
+  bool aborted_ RUEDA_GUARDED_BY(mutex_) = false;
   bool over_ RUEDA_GUARDED_BY(mutex_) = false;  // gRPC has finished with the call.
 };
 
@@ -214,15 +217,15 @@ class ClientStream final : public StreamCore<ClientCall<grpc::ByteBuffer, grpc::
                         : "its control connection broke (" + status().error_message() + ")"));
   }
 
-  void on_reads_over_locked() override { start_finish(); }
+  void on_reads_over() RUEDA_REQUIRES(mutex_) override { start_finish(); }
   bool reads_to_the_end() const override { return true; }
-  void on_abort_locked() override { cancel(); }
-  void on_drained_locked() override {
+  void on_abort() RUEDA_REQUIRES(mutex_) override { cancel(); }
+  void on_drained() RUEDA_REQUIRES(mutex_) override {
     if (!std::exchange(drained_, true) && !is_aborted()) start_writes_done();
   }
 
   grpc::GenericStub stub_;
-  bool drained_ = false;
+  bool drained_ RUEDA_GUARDED_BY(mutex_) = false;
 };
 
 class ServerStream final : public StreamCore<ServerCall<grpc::ByteBuffer, grpc::ByteBuffer>> {
@@ -235,16 +238,16 @@ class ServerStream final : public StreamCore<ServerCall<grpc::ByteBuffer, grpc::
   void on_cancel() override { abort(); }
   void on_done() override { finished(Status(Code::kNodeLost, "its control connection closed")); }
 
-  void on_reads_over_locked() override {}
+  void on_reads_over() RUEDA_REQUIRES(mutex_) override {}
   bool reads_to_the_end() const override { return false; }
   // The call is cancelled because a peer that takes nothing would otherwise hold up the write under
   // way, and with it the end.
-  void on_abort_locked() override { cancel(); }
-  void on_drained_locked() override {
+  void on_abort() RUEDA_REQUIRES(mutex_) override { cancel(); }
+  void on_drained() RUEDA_REQUIRES(mutex_) override {
     if (!std::exchange(finished_, true)) start_finish(grpc::Status::OK);
   }
 
-  bool finished_ = false;
+  bool finished_ RUEDA_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace

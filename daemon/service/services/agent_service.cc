@@ -77,7 +77,7 @@ class LauncherStream final : public RunCall {
     const MutexLock lock(mutex_);
     writing_ = false;
     queue_.pop_front();
-    if (ok && !queue_.empty() && !finish_) return write_locked();
+    if (ok && !queue_.empty() && !finish_) return write_next();
     if (finish_) finish_locked();
   }
 
@@ -158,7 +158,7 @@ class LauncherStream final : public RunCall {
     const MutexLock lock(mutex_);
     if (finish_) return;
     queue_.push_back(event);
-    if (!writing_) write_locked();
+    if (!writing_) write_next();
   }
 
   // Returns false if the event was dropped, because too many wait for the launcher.
@@ -178,7 +178,7 @@ class LauncherStream final : public RunCall {
     if (!writing_) finish_locked();
   }
 
-  void write_locked() RUEDA_REQUIRES(mutex_) {
+  void write_next() RUEDA_REQUIRES(mutex_) {
     writing_ = true;
     start_write(queue_.front());
   }

@@ -27,8 +27,8 @@ class PeerCredentials {
 
  private:
   mutable Mutex mutex_;
-  std::map<int, session::Credentials> by_fd_
-      RUEDA_GUARDED_BY(mutex_);  // A reused descriptor replaces the entry.
+  // A reused descriptor replaces the entry.
+  std::map<int, session::Credentials> by_fd_ RUEDA_GUARDED_BY(mutex_);
 };
 
 class AgentService {

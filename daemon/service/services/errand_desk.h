@@ -53,7 +53,7 @@ class ErrandDesk {
   const DaemonInfo& info_;
   // They are for the desk's thread alone.
   std::map<std::string, std::unique_ptr<v1::Probe::Stub>> stubs_;
-  Mutex mutex_;  // It guards the members below.
+  Mutex mutex_;
   Condition changed_;
   std::deque<Waiting> waiting_ RUEDA_GUARDED_BY(mutex_);
   grpc::ClientContext* call_ RUEDA_GUARDED_BY(mutex_) = nullptr;  // The call under way.

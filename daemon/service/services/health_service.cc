@@ -66,8 +66,14 @@ class HealthStream final : public HealthCall {
     start_read(&request_);
   }
 
-  // Must be called with the service's mutex held.
-  void tell_locked() RUEDA_REQUIRES(service_.mutex_) {
+  // The service calls this with its mutex held.
+  void on_serving_changed() {
+    service_.mutex_.assume_held();
+    tell();
+  }
+
+ private:
+  void tell() RUEDA_REQUIRES(service_.mutex_) {
     const bool serves = service_.serving_ && service_.is_well_();
     const Serving now = !is_known_ ? Serving::kServiceUnknown
                         : serves   ? Serving::kServing
@@ -78,50 +84,49 @@ class HealthStream final : public HealthCall {
     start_write(response(now));
   }
 
- private:
   void on_read(bool ok) override {
     const std::optional<std::string> service = ok ? parse(request_) : std::nullopt;
     const MutexLock lock(service_.mutex_);
     if (!service) {
-      return finish_locked({grpc::StatusCode::INVALID_ARGUMENT, "this is no HealthCheckRequest"});
+      return end({grpc::StatusCode::INVALID_ARGUMENT, "this is no HealthCheckRequest"});
     }
     is_known_ = service->empty();
     if (!is_known_ && !is_watch_) {
-      return finish_locked(
+      return end(
           {grpc::StatusCode::NOT_FOUND, "the health of service " + *service + " is not known"});
     }
-    tell_locked();
+    tell();
     if (!is_watch_) return;
     service_.watchers_.push_back(this);
-    look_later_locked();
+    look_later();
   }
 
   // Looks again after a while, because nobody tells when a loop stands still, nor when it goes on.
-  void look_later_locked() {
+  void look_later() RUEDA_REQUIRES(service_.mutex_) {
     alarm_.Set(queue().get(), std::chrono::system_clock::now() + kLookEvery,
                operation([this](bool) {
                  const MutexLock lock(service_.mutex_);
                  if (finished_) return;
-                 tell_locked();
-                 look_later_locked();
+                 tell();
+                 look_later();
                }));
   }
 
   void on_write(bool ok) override {
     const MutexLock lock(service_.mutex_);
     writing_ = false;
-    if (!is_watch_ || !ok) return finish_locked(grpc::Status::OK);
-    tell_locked();
+    if (!is_watch_ || !ok) return end(grpc::Status::OK);
+    tell();
   }
 
   void on_cancel() override {
     const MutexLock lock(service_.mutex_);
-    finish_locked(grpc::Status::CANCELLED);
+    end(grpc::Status::CANCELLED);
   }
 
   void on_done() override { delete this; }
 
-  void finish_locked(const grpc::Status& status) RUEDA_REQUIRES(service_.mutex_) {
+  void end(const grpc::Status& status) RUEDA_REQUIRES(service_.mutex_) {
     if (std::exchange(finished_, true)) return;
     service_.watchers_.remove(this);
     alarm_.Cancel();
@@ -130,11 +135,11 @@ class HealthStream final : public HealthCall {
 
   HealthService& service_;
   const bool is_watch_;
-  bool is_known_ = false;
+  bool is_known_ RUEDA_GUARDED_BY(service_.mutex_) = false;
   grpc::ByteBuffer request_;
-  std::optional<Serving> told_;
-  bool writing_ = false;
-  bool finished_ = false;
+  std::optional<Serving> told_ RUEDA_GUARDED_BY(service_.mutex_);
+  bool writing_ RUEDA_GUARDED_BY(service_.mutex_) = false;
+  bool finished_ RUEDA_GUARDED_BY(service_.mutex_) = false;
   grpc::Alarm alarm_;
 };
 
@@ -165,7 +170,7 @@ void HealthService::serve(CallQueue& queue) {
 void HealthService::set_serving(bool serving) {
   const MutexLock lock(mutex_);
   serving_ = serving;
-  for (HealthStream* watcher : watchers_) watcher->tell_locked();
+  for (HealthStream* watcher : watchers_) watcher->on_serving_changed();
 }
 
 }  // namespace rueda::service

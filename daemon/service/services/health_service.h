@@ -31,7 +31,7 @@ class HealthService {
   // Takes calls as long as that server runs.
   void serve(CallQueue& queue);
   // Thread-safe. The state is "not serving" until this is called.
-  void set_serving(bool serving) RUEDA_NO_THREAD_ANALYSIS;  // A watcher's service is this one.
+  void set_serving(bool serving) RUEDA_EXCLUDES(mutex_);
 
  private:
   friend class HealthStream;

@@ -81,7 +81,7 @@ class Prober::Run {
   uint64_t probe_ = 0;  // It is set before the first errand is given out.
   uint32_t pair_ = 0;
   v1::ProbeReply reply_;
-  Mutex mutex_;  // It guards the members below.
+  Mutex mutex_;
   bool is_cancelled_ RUEDA_GUARDED_BY(mutex_) = false;
   uint32_t errand_number_ RUEDA_GUARDED_BY(mutex_) = 0;
   v1::Explanation explanation_ RUEDA_GUARDED_BY(mutex_);          // What that errand is.

@@ -59,9 +59,9 @@ class Ledger {
 
   const Quota quota_;
   mutable Mutex mutex_;
-  std::map<uid_t, Amounts> amounts_
-      RUEDA_GUARDED_BY(mutex_);  // Users that have nothing are not in the map.
-  Amounts all_ RUEDA_GUARDED_BY(mutex_){};
+  // Users that have nothing are not in the map.
+  std::map<uid_t, Amounts> amounts_ RUEDA_GUARDED_BY(mutex_);
+  Amounts all_ RUEDA_GUARDED_BY(mutex_) = {};
 };
 
 // The user who pays, and the ledger where. Without a ledger nothing is charged.
