@@ -1,14 +1,6 @@
 #include "client/src/session/handle_table.h"
 
 namespace rueda::client {
-namespace {
-
-// The low bits of a handle are its place in the table; the bits above count how often places had
-// been taken before.
-constexpr int kPlaceBits = 24;
-constexpr rueda_handle kPlaceMask = (rueda_handle{1} << kPlaceBits) - 1;
-
-}  // namespace
 
 Handle& HandleTable::take(size_t operations) {
   if (free_handles_.empty()) {
@@ -26,17 +18,6 @@ Handle& HandleTable::take(size_t operations) {
   handle.operations.resize(operations);
   for (Operation& operation : handle.operations) operation.begin(handle);
   return handle;
-}
-
-void HandleTable::give(Handle& handle) {
-  handle.id = 0;
-  free_handles_.push_back(&handle);
-}
-
-Handle* HandleTable::find(rueda_handle id) {
-  const size_t place = id & kPlaceMask;
-  if (id == 0 || place >= handles_.size() || handles_[place]->id != id) return nullptr;
-  return handles_[place].get();
 }
 
 std::string_view HandleTable::kept_name(std::string_view name) {

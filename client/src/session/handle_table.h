@@ -65,6 +65,11 @@ class HandleTable {
   const Operation& first_in_flight() const;
 
  private:
+  // The low bits of a handle are its place in the table; the bits above count how often places had
+  // been taken before.
+  static constexpr int kPlaceBits = 24;
+  static constexpr rueda_handle kPlaceMask = (rueda_handle{1} << kPlaceBits) - 1;
+
   Operation*& place_of(uint64_t ticket) { return in_flight_[ticket & (capacity_ - 1)]; }
 
   std::vector<std::unique_ptr<Handle>> handles_;
@@ -93,6 +98,17 @@ void HandleTable::take_tickets(Handle& handle, const IsBarred& is_barred) {
     place_of(last_ticket_) = &operation;
     ++in_flight_count_;
   }
+}
+
+inline void HandleTable::give(Handle& handle) {
+  handle.id = 0;
+  free_handles_.push_back(&handle);
+}
+
+inline Handle* HandleTable::find(rueda_handle id) {
+  const size_t place = id & kPlaceMask;
+  if (id == 0 || place >= handles_.size() || handles_[place]->id != id) return nullptr;
+  return handles_[place].get();
 }
 
 inline Operation* HandleTable::end(uint64_t ticket) {

@@ -15,7 +15,8 @@ namespace {
 // The name under which changes of process sets are submitted.
 constexpr const char* kProcessSets = "rueda.process_sets";
 
-Status unknown_handle(rueda_handle id) {
+// This error and timed_out() are built out of line: wait() is on the path of each tensor.
+[[gnu::cold]] Status unknown_handle(rueda_handle id) {
   return {Code::kInvalidArgument,
           "handle " + std::to_string(id) + " is not in flight; each handle may be waited for once"};
 }
@@ -58,6 +59,12 @@ std::string outstanding_names(const Handle& handle) {
     }
   }
   return more == 0 ? text : text + " (and " + std::to_string(more) + " more of its group)";
+}
+
+[[gnu::cold]] Status timed_out(const Handle& handle, int64_t timeout_ms) {
+  return {Code::kTimeout, outstanding_names(handle) + " did not finish within " +
+                              std::to_string(timeout_ms) +
+                              " ms; some rank has not submitted it yet, or the network is slow"};
 }
 
 }  // namespace
@@ -300,9 +307,7 @@ Status Session::wait(rueda_handle id, int64_t timeout_ms, rueda_result* result) 
   Handle* handle = handles_.find(id);
   if (handle == nullptr) return unknown_handle(id);
   if (handle->pending > 0 && !wait_for_locked(lock, *handle, timeout_ms)) {
-    return {Code::kTimeout, outstanding_names(*handle) + " did not finish within " +
-                                std::to_string(timeout_ms) +
-                                " ms; some rank has not submitted it yet, or the network is slow"};
+    return timed_out(*handle, timeout_ms);
   }
   if (handle->id != id) return unknown_handle(id);  // another thread has ended the handle
   handle->id = 0;  // no other thread can end the handle from here on
