@@ -4,6 +4,8 @@ import gc
 import os
 import shutil
 import tempfile
+import threading
+import time
 import weakref
 from datetime import timedelta
 
@@ -13,6 +15,7 @@ from distributed_collectives import end  # noqa: F401
 from torch_support import expect_error
 
 import rueda.distributed
+from rueda.distributed import _futures
 
 
 def case_new_group():
@@ -57,6 +60,28 @@ def case_made_again():
             dist.destroy_process_group(group)
         if i % 10 == 0:
             dist.barrier()
+
+
+def case_group_that_has_gone_leaves_no_thread():
+    """The thread of each group that had made a future once lived for five seconds more; a fast job had dozens of them."""
+    idle = _futures._IDLE_S
+    _futures._IDLE_S = 3600.0
+    for _ in range(20):
+        group = dist.new_group()
+        work = dist.all_reduce(torch.ones(1), group=group, async_op=True)
+        work.get_future().wait()
+        dist.destroy_process_group(group)
+    del group, work
+    gc.collect()
+    deadline = time.monotonic() + 60
+    while any(is_of_a_group(thread) for thread in threading.enumerate()):
+        assert time.monotonic() < deadline, threading.enumerate()
+        time.sleep(0.01)
+    _futures._IDLE_S = idle
+
+
+def is_of_a_group(thread):
+    return thread.name.startswith("rueda-group-")
 
 
 def case_group_that_is_destroyed_with_an_operation_in_flight():

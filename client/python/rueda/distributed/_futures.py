@@ -24,9 +24,11 @@ class Follower:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._news: "queue.SimpleQueue[Tuple[Waitable, Follow]]" = queue.SimpleQueue()
+        self._news: "queue.SimpleQueue[Optional[Tuple[Waitable, Follow]]]" = queue.SimpleQueue()  # None: close() was called
         self._lock = threading.Lock()
         self._thread: Optional[threading.Thread] = None
+        self._followed: List[Tuple[Waitable, Follow]] = []  # only the thread uses it
+        self._is_closed = False
 
     def follow(self, operation: Waitable, then: Follow) -> None:
         """Calls then(operation) when it has ended."""
@@ -36,27 +38,42 @@ class Follower:
                 self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 self._thread.start()
 
+    def close(self) -> None:
+        """Says that hardly any more operations come, so that the thread ends with the last one, and not _IDLE_S after it. It may be
+        called at any moment, also while this thread is in another method."""
+        self._is_closed = True
+        self._news.put(None)
+
+    # Is the thread. It refers to no operation that has ended while it waits for the next one.
     def _run(self) -> None:
-        followed: List[Tuple[Waitable, Follow]] = []
         while True:
-            try:
-                while True:
-                    followed.append(self._news.get(block=not followed, timeout=None if followed else _IDLE_S))
-            except queue.Empty:
-                pass
-            if not followed:
-                with self._lock:
-                    if self._news.empty():
-                        self._thread = None
-                        return
+            self._take_news()
+            if self._followed:
+                self._call_back()
                 continue
-            followed[0][0].wait(_LOOK_S)
-            # Other threads may end operations at any moment, so each is looked at once.
-            looked_at = [(pair, pair[0].poll()) for pair in followed]
-            followed = [pair for pair, has_ended in looked_at if not has_ended]
-            for (operation, then), has_ended in looked_at:
-                if has_ended:
-                    then(operation)
+            with self._lock:
+                if self._news.empty():
+                    self._thread = None
+                    return
+
+    # Takes all that is new. Waits for it if there is nothing else to do.
+    def _take_news(self) -> None:
+        try:
+            while True:
+                one = self._news.get(block=not self._followed and not self._is_closed, timeout=_IDLE_S)
+                if one is not None:
+                    self._followed.append(one)
+        except queue.Empty:
+            pass
+
+    def _call_back(self) -> None:
+        self._followed[0][0].wait(_LOOK_S)
+        # Other threads may end operations at any moment, so each is looked at once.
+        looked_at = [(pair, pair[0].poll()) for pair in self._followed]
+        self._followed = [pair for pair, has_ended in looked_at if not has_ended]
+        for (operation, then), has_ended in looked_at:
+            if has_ended:
+                then(operation)
 
 
 class LastOfNames:
@@ -76,6 +93,10 @@ class Turns:
         self._follower = follower
         self._in_flight: Deque[Operation] = deque()
         self._last = last
+
+    def close(self) -> None:
+        """Says that hardly any more operations come."""
+        self._follower.close()
 
     def is_busy(self) -> bool:
         """Returns whether operations are in flight. Lets go of those that have ended."""

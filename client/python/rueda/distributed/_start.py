@@ -64,6 +64,7 @@ class Session:
         moment."""
         if self.sets is not None:
             self.sets.release(ranks)
+        turns.close()
         if turns.is_busy():
             self._left.append(turns)
 
