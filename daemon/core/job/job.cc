@@ -53,8 +53,6 @@ void JobCore::step(TicksMs now, Event event, Output& output) {
   carry_out_recovery(output);
 }
 
-const char* JobCore::mode() const { return to_string(options_.agreement.mode); }
-
 Status JobCore::may_attach(LocalRank rank) const {
   const std::vector<Rank>& ranks = ranks_.all();
   if (rank.value < 0 || static_cast<size_t>(rank.value) >= ranks.size()) {
@@ -134,7 +132,9 @@ void JobCore::begin_epoch(const std::vector<std::string>& data_addresses, Output
   state_ = JobState::kRunning;
   forming_.end();
   recovery_.reset();
-  if (recovers()) recovery_.emplace(layout_, self_, options_.recovery, epoch_);
+  if (options_.recovery.policy == DeathPolicy::kShrink) {
+    recovery_.emplace(layout_, self_, options_.recovery, epoch_);
+  }
   sets_.begin(epoch_, recovery_ ? &*recovery_ : nullptr);
   output.started = EpochStarted{epoch_, data_addresses};
   if (!recovery_) return;
@@ -144,7 +144,7 @@ void JobCore::begin_epoch(const std::vector<std::string>& data_addresses, Output
 }
 
 void JobCore::finish_epoch(Output& output) {
-  // A rank leaves only when nothing of it is in flight, so nothing can be left over.
+  // A rank leaves only when none of its submissions is in flight, so none can be left over.
   if (submissions_in_flight() > 0) {
     fail(Status(Code::kInternal, "the coordinator ended the epoch with operations in flight"),
          output);
@@ -500,7 +500,6 @@ void JobCore::on(const DataChannelLost& event, Output& output) {
   carry_out(std::move(said), output);
 }
 
-// The suspects had closed because all their ranks have left: nobody is missing.
 void JobCore::lift_suspicion(Output& output) {
   state_ = JobState::kRunning;
   for (const OperationDone& done : suspicion_.take_done()) on(done, output);
@@ -621,7 +620,7 @@ void JobCore::on_sealed(Output& output) {
     output.sealed = epoch_;
     return;
   }
-  // The data plane has been dropped already.
+  // A job that has failed has dropped its data plane, so that is stopped already.
   on(DataStopped{recovery_->epoch(), {}}, output);
 }
 
@@ -665,20 +664,17 @@ void JobCore::adopt(NextEpoch next, Output& output) {
 // --- Time ---------------------------------------------------------------------------------------
 
 std::optional<TicksMs> JobCore::wakes_at() const {
+  const std::optional<TicksMs> recovery = recovery_ ? recovery_->deadline() : std::nullopt;
   switch (state_) {
     case JobState::kForming: return forming_.wakes_at();
     case JobState::kRunning:
-      return earlier(earlier(sets_.wakes_at(), recovery_wakes_at()), handover_.wakes_at());
+      return earlier(earlier(sets_.wakes_at(), recovery), handover_.wakes_at());
     case JobState::kSuspecting:
-      return earlier(earlier(suspicion_.deadline(), recovery_wakes_at()), handover_.wakes_at());
+      return earlier(earlier(suspicion_.deadline(), recovery), handover_.wakes_at());
     case JobState::kSealed:
-    case JobState::kFailed: return recovery_wakes_at();
+    case JobState::kFailed: return recovery;
   }
   return std::nullopt;
-}
-
-std::optional<TicksMs> JobCore::recovery_wakes_at() const {
-  return recovery_ ? recovery_->deadline() : std::nullopt;
 }
 
 void JobCore::on(const TimePassed&, Output& output) {

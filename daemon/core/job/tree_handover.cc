@@ -67,7 +67,8 @@ void TreeHandover::hand_over_children(Output& output) {
 // --- Its children -------------------------------------------------------------------------------
 
 Status TreeHandover::move_to(NodeIndex parent, Output& output) {
-  // A node that leaves itself, and whose children move, has no use for another parent.
+  // A node that leaves itself, and has no children or has asked them to move, needs no other
+  // parent.
   if (!state_.told.empty() || state_.has_gone) return Status::ok();
   const bool can_be = layout_.is_member(parent) && parent != links().parent() &&
                       links().next_hop(parent) == links().parent() && !state_.move;
