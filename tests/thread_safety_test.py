@@ -41,9 +41,22 @@ class Counter {
     lock.lock();
     --count_;
   }
+  void add_if_free() RUEDA_EXCLUDES(mutex_) {
+    if (!mutex().try_lock()) return;
+    const rueda::MutexLock lock(mutex(), rueda::kAdopt);
+    add_one();
+  }
 %s
  private:
   void add_one() RUEDA_REQUIRES(mutex_) { ++count_; }
+  void add_two() RUEDA_REQUIRES(mutex_) {
+    {
+      const rueda::MutexUnlock unlock(mutex());
+      add();
+    }
+    add_one();
+  }
+  rueda::Mutex& mutex() RUEDA_RETURN_CAPABILITY(mutex_) { return mutex_; }
 
   rueda::Mutex mutex_;
   rueda::Condition changed_;
@@ -116,6 +129,18 @@ class PlantedMistakes(unittest.TestCase):
         ("a field is touched after unlock()",
          "void late() { rueda::MutexLock lock(mutex_); lock.unlock(); ++count_; }",
          "writing variable 'count_' requires holding mutex 'mutex_'"),
+        ("a field is touched while the mutex is given up",
+         "void late() RUEDA_REQUIRES(mutex_) { const rueda::MutexUnlock unlock(mutex_); ++count_; }",
+         "writing variable 'count_' requires holding mutex 'mutex_'"),
+        ("a mutex is given up that is not held",
+         "void early() { const rueda::MutexUnlock unlock(mutex()); }",
+         "releasing mutex 'mutex_' that was not held"),
+        ("a field is touched though the mutex was not free",
+         "void late() { if (mutex_.try_lock()) { const rueda::MutexLock lock(mutex_, rueda::kAdopt); } else { ++count_; } }",
+         "writing variable 'count_' requires holding mutex 'mutex_'"),
+        ("a mutex is adopted that was not taken",
+         "void early() { const rueda::MutexLock lock(mutex(), rueda::kAdopt); }",
+         "calling function 'MutexLock' requires holding mutex 'mutex_'"),
         ("the other object's mutex is not held",
          "void swap(Counter& other) { const rueda::MutexLock lock(mutex_); other.count_ = count_; }",
          "requires holding mutex 'other.mutex_'"),

@@ -6,6 +6,7 @@
 //   int count_ RUEDA_GUARDED_BY(mutex_) = 0;       touched only by who holds mutex_
 //   void add() RUEDA_REQUIRES(mutex_);             called only by who holds mutex_
 //   void take() RUEDA_EXCLUDES(mutex_);            called only by who does not: it locks mutex_
+//   Mutex& mutex() RUEDA_RETURN_CAPABILITY(name);  returns the mutex that clang knows by this name
 //
 // A lambda is a function of its own to clang: where one touches guarded fields it says
 // RUEDA_REQUIRES(mutex_), too, behind its parameters.
@@ -24,6 +25,7 @@
 #define RUEDA_GUARDED_BY(mutex) RUEDA_THREAD_ATTRIBUTE(guarded_by(mutex))
 #define RUEDA_REQUIRES(...) RUEDA_THREAD_ATTRIBUTE(requires_capability(__VA_ARGS__))
 #define RUEDA_EXCLUDES(...) RUEDA_THREAD_ATTRIBUTE(locks_excluded(__VA_ARGS__))
+#define RUEDA_RETURN_CAPABILITY(mutex) RUEDA_THREAD_ATTRIBUTE(lock_returned(mutex))
 
 namespace rueda {
 
@@ -33,20 +35,30 @@ class RUEDA_THREAD_ATTRIBUTE(capability("mutex")) Mutex {
   Mutex(const Mutex&) = delete;
   Mutex& operator=(const Mutex&) = delete;
 
+  // Takes the mutex if nobody has it, and returns whether it did. The caller makes a MutexLock that
+  // adopts it.
+  bool try_lock() RUEDA_THREAD_ATTRIBUTE(try_acquire_capability(true)) { return mutex_.try_lock(); }
+
   // Tells clang that the calling thread holds this mutex, where it was taken under a name that
   // clang cannot see to be the same. Nothing is checked, and nothing happens at run time.
   void assume_held() const RUEDA_THREAD_ATTRIBUTE(assert_capability(this)) {}
 
  private:
   friend class MutexLock;
+  friend class MutexUnlock;
   std::mutex mutex_;
 };
+
+// Says that a MutexLock adopts a mutex that the calling thread has taken by try_lock().
+struct Adopt {};
+inline constexpr Adopt kAdopt;
 
 // Holds a mutex from its construction to its end, but while it is unlocked.
 class RUEDA_THREAD_ATTRIBUTE(scoped_lockable) MutexLock {
  public:
   explicit MutexLock(Mutex& mutex) RUEDA_THREAD_ATTRIBUTE(acquire_capability(mutex))
       : lock_(mutex.mutex_) {}
+  MutexLock(Mutex& mutex, Adopt) RUEDA_REQUIRES(mutex) : lock_(mutex.mutex_, std::adopt_lock) {}
   ~MutexLock() RUEDA_THREAD_ATTRIBUTE(release_capability()) {}
   MutexLock(const MutexLock&) = delete;
   MutexLock& operator=(const MutexLock&) = delete;
@@ -57,6 +69,22 @@ class RUEDA_THREAD_ATTRIBUTE(scoped_lockable) MutexLock {
  private:
   friend class Condition;
   std::unique_lock<std::mutex> lock_;
+};
+
+// Gives up a mutex, which the calling thread holds, from its construction to its end. It is for a
+// function that is called with the mutex held.
+class RUEDA_THREAD_ATTRIBUTE(scoped_lockable) MutexUnlock {
+ public:
+  explicit MutexUnlock(Mutex& mutex) RUEDA_THREAD_ATTRIBUTE(release_capability(mutex))
+      : mutex_(mutex.mutex_) {
+    mutex_.unlock();
+  }
+  ~MutexUnlock() RUEDA_THREAD_ATTRIBUTE(release_capability()) { mutex_.lock(); }
+  MutexUnlock(const MutexUnlock&) = delete;
+  MutexUnlock& operator=(const MutexUnlock&) = delete;
+
+ private:
+  std::mutex& mutex_;
 };
 
 // A condition to wait for, with the mutex locked before and after. A wait may end for no reason, so
