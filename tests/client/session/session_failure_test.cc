@@ -7,6 +7,7 @@
 #include "client/src/session/session.h"
 #include "tests/client/fake_daemon.h"
 #include "tests/client/requests.h"
+#include "tests/client/session/attached.h"
 
 namespace rueda::client {
 namespace {
@@ -14,12 +15,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
-
-std::unique_ptr<Session> attach(const FakeDaemon& daemon) {
-  auto session = Session::attach(daemon.config());
-  EXPECT_TRUE(session.is_ok()) << session.status().message();
-  return std::move(session).value();
-}
 
 bool wait_for_submissions(FakeDaemon& daemon, int wanted) {
   return daemon.wait_for([wanted](const auto& counts) { return counts.submissions == wanted; });

@@ -14,6 +14,7 @@
 
 #include "tests/client/fake_daemon.h"
 #include "tests/client/requests.h"
+#include "tests/client/session/attached.h"
 
 namespace rueda::client {
 namespace {
@@ -21,13 +22,7 @@ namespace {
 using ::testing::Each;
 using ::testing::HasSubstr;
 
-std::unique_ptr<Session> attach(const FakeDaemon& daemon) {
-  auto session = Session::attach(daemon.config());
-  EXPECT_TRUE(session.is_ok()) << session.status().message();
-  return std::move(session).value();
-}
-
-float* allocate(Session& session, size_t count) {
+float* allocate_floats(Session& session, size_t count) {
   return static_cast<float*>(session.allocate(count * sizeof(float)).value());
 }
 
@@ -41,8 +36,8 @@ TEST(SessionTest, KnowsItsPlace) {
 TEST(SessionTest, ReducesArenaMemoryWithoutACopy) {
   FakeDaemon daemon;
   auto session = attach(daemon);
-  float* in = allocate(*session, 1000);
-  float* out = allocate(*session, 1000);
+  float* in = allocate_floats(*session, 1000);
+  float* out = allocate_floats(*session, 1000);
   std::iota(in, in + 1000, 0.0f);
   const std::vector<float> before(in, in + 1000);
   rueda_handle handle = session->submit({allreduce_of("t", in, out, 1000, 2.0)}).value();
@@ -78,7 +73,7 @@ TEST(SessionTest, StagesForeignMemoryAndCountsIt) {
 TEST(SessionTest, StagesOnlyTheSideThatIsForeign) {
   FakeDaemon daemon;
   auto session = attach(daemon);
-  float* arena = allocate(*session, 100);
+  float* arena = allocate_floats(*session, 100);
   std::vector<float> foreign(100, 1.0f);
   auto reduce = [&](const float* in, float* out) {
     rueda_handle handle = session->submit({allreduce_of("t", in, out, 100, 1.0)}).value();
@@ -269,7 +264,7 @@ TEST(SessionTest, InternsEachDescriptorOnce) {
 TEST(SessionTest, MemoryInUseCannotBeFreed) {
   FakeDaemon daemon({.completes = false});
   auto session = attach(daemon);
-  float* data = allocate(*session, 10);
+  float* data = allocate_floats(*session, 10);
   rueda_handle handle = session->submit({allreduce_of("busy", data, data, 10, 1.0)}).value();
   Status status = session->free(data);
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
@@ -288,7 +283,7 @@ class RepeatTest : public ::testing::Test {
   void attach_to(FakeDaemon::Options options) {
     daemon_.emplace(options);
     session_ = attach(*daemon_);
-    data_ = allocate(*session_, 64);
+    data_ = allocate_floats(*session_, 64);
   }
   std::optional<rueda_handle> again(const char* name, float* data) {
     const rueda_tensor tensor = flat_tensor(name, data, data, &kElements);
@@ -332,7 +327,7 @@ TEST_F(RepeatTest, ForeignMemoryIsCopiedAnew) {
 
 TEST_F(RepeatTest, AFreeMakesItLookAgain) {
   attach_to({});
-  float* other = allocate(*session_, 64);
+  float* other = allocate_floats(*session_, 64);
   end(first("t", data_));
   end(first("u", other));
   ASSERT_TRUE(session_->free(data_).is_ok());
