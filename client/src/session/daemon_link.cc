@@ -52,7 +52,7 @@ void DaemonLink::ring_daemon() {
   }
 }
 
-bool DaemonLink::wait_until(Lock& lock, const std::function<bool()>& is_reached,
+bool DaemonLink::wait_until(MutexLock& lock, const std::function<bool()>& is_reached,
                             std::optional<TicksMs> deadline_ms, bool is_brief) {
   // A deadline that has passed already still gets one look at the socket.
   for (bool has_looked = false;; has_looked = true) {
@@ -60,7 +60,7 @@ bool DaemonLink::wait_until(Lock& lock, const std::function<bool()>& is_reached,
     if (is_reached()) return true;
     if (has_looked && deadline_ms && steady_now_ms() >= *deadline_ms) return false;
     if (!is_polled_) {
-      if (!is_brief || !yield_once(lock)) poll_once(lock, deadline_ms);
+      if (!is_brief || !yield_once()) poll_once(deadline_ms);
     } else if (deadline_ms) {
       changed_.wait_until(
           lock, std::chrono::steady_clock::time_point(std::chrono::milliseconds(*deadline_ms)));
@@ -70,32 +70,35 @@ bool DaemonLink::wait_until(Lock& lock, const std::function<bool()>& is_reached,
   }
 }
 
-bool DaemonLink::yield_once(Lock& lock) {
+bool DaemonLink::yield_once() {
   is_polled_ = true;
   const uint64_t taken = daemon_.completions.taken();
-  lock.unlock();
-  const bool has_grown =
-      yielding_.until([this, taken] { return daemon_.completions.has_grown(taken); });
-  lock.lock();
+  bool has_grown = false;
+  {
+    const MutexUnlock unlock(mutex());
+    has_grown = yielding_.until([this, taken] { return daemon_.completions.has_grown(taken); });
+  }
   is_polled_ = false;
   changed_.notify_all();
   return has_grown;
 }
 
-void DaemonLink::poll_once(Lock& lock, std::optional<TicksMs> deadline_ms) {
+void DaemonLink::poll_once(std::optional<TicksMs> deadline_ms) {
   if (!daemon_.completions.announce_sleep()) return;
   is_polled_ = true;
   if (waited_ticket_ != 0) {
     daemon_.submissions.set_waits_for(waited_ticket_);
     ring_daemon();
   }
-  lock.unlock();
   pollfd events[2] = {{.fd = daemon_.client_doorbell.get(), .events = POLLIN, .revents = 0},
                       {.fd = daemon_.connection->fd(), .events = POLLIN, .revents = 0}};
-  timespec timeout = to_timespec(deadline_ms ? *deadline_ms - steady_now_ms() : 0);
-  int ready = ::ppoll(events, 2, deadline_ms ? &timeout : nullptr, nullptr);
-  if (ready > 0 && (events[0].revents & POLLIN) != 0) clear_doorbell(daemon_.client_doorbell.get());
-  lock.lock();
+  int ready = 0;
+  {
+    const MutexUnlock unlock(mutex());
+    timespec timeout = to_timespec(deadline_ms ? *deadline_ms - steady_now_ms() : 0);
+    ready = ::ppoll(events, 2, deadline_ms ? &timeout : nullptr, nullptr);
+    if (ready > 0 && (events[0].revents & POLLIN) != 0) clear_doorbell(events[0].fd);
+  }
   daemon_.completions.awake();
   daemon_.submissions.set_waits_for(0);
   is_polled_ = false;
@@ -171,16 +174,17 @@ void DaemonLink::on_nonfinite(const Message& message) {
   if (!first_nonfinite_) first_nonfinite_ = told;
 }
 
-void DaemonLink::ask_nonfinite(Lock& lock) {
+void DaemonLink::ask_nonfinite(MutexLock& lock) {
   if ((daemon_.place.flags & RUEDA_ABI_STARTED_CHECKS_FINITE) == 0 || over_) return;
   is_nonfinite_known_ = false;
   if (!daemon_.connection->send(RUEDA_ABI_ASK_NONFINITE, nullptr, 0).is_ok()) return;
   wait_until(
-      lock, [this] { return is_nonfinite_known_ || over_; }, steady_now_ms() + kNonfiniteTimeoutMs);
+      lock, [this]() RUEDA_REQUIRES(session_mutex) { return is_nonfinite_known_ || over_; },
+      steady_now_ms() + kNonfiniteTimeoutMs);
 }
 
 std::optional<rueda_abi_nonfinite> DaemonLink::first_nonfinite() {
-  const Lock lock(mutex_);
+  const MutexLock lock(mutex());
   read_socket();
   return first_nonfinite_;
 }
@@ -197,7 +201,7 @@ void DaemonLink::end(Status reason) {
 
 Result<uint32_t> DaemonLink::request(uint16_t type, const void* body, size_t body_bytes,
                                      int descriptor, TicksMs timeout_ms) {
-  Lock lock(mutex_);
+  MutexLock lock(mutex());
   if (over_) return *over_;
   if (Status sent = daemon_.connection->send(type, body, body_bytes, descriptor); !sent.is_ok()) {
     read_socket();  // the daemon's message may give the reason
@@ -207,7 +211,8 @@ Result<uint32_t> DaemonLink::request(uint16_t type, const void* body, size_t bod
   PendingReply pending;
   pending_replies_.push_back(&pending);
   bool is_reached = wait_until(
-      lock, [&] { return pending.is_answered || over_; }, steady_now_ms() + timeout_ms);
+      lock, [&]() RUEDA_REQUIRES(session_mutex) { return pending.is_answered || over_; },
+      steady_now_ms() + timeout_ms);
   if (!is_reached) {
     // Answers come in order: after a missing answer the later ones cannot be told apart.
     end({Code::kDaemonLost, "the node's Rueda daemon at \"" + config_.socket_path +
@@ -222,7 +227,7 @@ Result<uint32_t> DaemonLink::request(uint16_t type, const void* body, size_t bod
                 std::string(reply.text, ::strnlen(reply.text, sizeof(reply.text)))};
 }
 
-void DaemonLink::leave(Lock& lock, int64_t timeout_ms) {
+void DaemonLink::leave(MutexLock& lock, int64_t timeout_ms) {
   ask_nonfinite(lock);
   if (over_) return;
   PendingReply goodbye;
@@ -230,7 +235,8 @@ void DaemonLink::leave(Lock& lock, int64_t timeout_ms) {
   is_leaving_ = true;
   pending_replies_.push_back(&goodbye);
   wait_until(
-      lock, [&] { return goodbye.is_answered || over_; }, steady_now_ms() + timeout_ms);
+      lock, [&]() RUEDA_REQUIRES(session_mutex) { return goodbye.is_answered || over_; },
+      steady_now_ms() + timeout_ms);
   std::erase(pending_replies_, &goodbye);
   end({Code::kShutDown, "Rueda has been shut down"});
 }

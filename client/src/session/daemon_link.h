@@ -2,25 +2,23 @@
 // comes from there. It belongs to the session, and owns the mutex under which the session's threads
 // work. It has no thread: one waiting thread polls the socket and the doorbell; the others sleep on
 // a condition variable until it hands over.
-//
-// Whoever calls a function holds the mutex, except for those that say otherwise.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <string>
 
 #include "client/abi/rueda_abi.h"
 #include "client/src/session/attachment.h"
 #include "client/src/session/operation.h"
+#include "client/src/session/session_mutex.h"
 #include "client/src/start/config.h"
 #include "client/src/wire/connection.h"
 #include "client/src/wire/rings.h"
+#include "daemon/base/mutex.h"
 #include "daemon/base/status.h"
 #include "daemon/base/yielding_wait.h"
 
@@ -28,19 +26,18 @@ namespace rueda::client {
 
 class DaemonLink {
  public:
-  using Lock = std::unique_lock<std::mutex>;
   // What came in the completion ring.
   struct Arrivals {
     CompletionRing::Pop popped = CompletionRing::Pop::kEmpty;
     bool has_news = false;  // an unread message lies on the socket
   };
-  // The owner of the operations. It is called with the mutex held.
+  // The owner of the operations.
   class Host {
    public:
     // Takes all completions out of the ring, and ends their operations.
-    virtual Arrivals take_completions(CompletionRing& ring) = 0;
+    virtual Arrivals take_completions(CompletionRing& ring) RUEDA_REQUIRES(session_mutex) = 0;
     // Ends all operations in flight with this error: no completion will come any more.
-    virtual void on_over(const Status& reason) = 0;
+    virtual void on_over(const Status& reason) RUEDA_REQUIRES(session_mutex) = 0;
 
    protected:
     ~Host() = default;
@@ -54,57 +51,54 @@ class DaemonLink {
   DaemonLink(const DaemonLink&) = delete;
   DaemonLink& operator=(const DaemonLink&) = delete;
 
-  // Both are called without the mutex; try_lock() returns a lock that may not own it.
-  Lock lock() const { return Lock(mutex_); }
-  Lock try_lock() const { return Lock(mutex_, std::try_to_lock); }
+  Mutex& mutex() const RUEDA_RETURN_CAPABILITY(session_mutex) { return mutex_; }
 
-  // These may be called with or without the mutex.
   const rueda_abi_started& place() const { return daemon_.place; }
   uint32_t capacity() const { return daemon_.capacity(); }
 
   // Returns the reason why nothing is in flight any more, and nothing will be.
-  const std::optional<Status>& over() const { return over_; }
+  const std::optional<Status>& over() const RUEDA_REQUIRES(session_mutex) { return over_; }
   // Ends everything that is in flight, and all that comes later, with this reason. The first call
   // decides.
-  void end(Status reason);
+  void end(Status reason) RUEDA_REQUIRES(session_mutex);
 
   // Makes the handle's operations, which have tickets, visible to the daemon.
-  void submit(const Handle& handle);
+  void submit(const Handle& handle) RUEDA_REQUIRES(session_mutex);
   // These count what submit() was given.
-  uint64_t submissions() const { return submissions_; }
-  uint64_t bytes_copied_in() const { return bytes_copied_in_; }
+  uint64_t submissions() const RUEDA_REQUIRES(session_mutex) { return submissions_; }
+  uint64_t bytes_copied_in() const RUEDA_REQUIRES(session_mutex) { return bytes_copied_in_; }
 
   // Waits until is_reached(), and returns true, or until the deadline, and returns false. It gives
   // the mutex up while it sleeps. is_reached() must become true once over() is set, or else there
   // must be a deadline. If is_brief, the wait may take only microseconds, and the thread yields
   // before it sleeps.
-  bool wait_until(Lock& lock, const std::function<bool()>& is_reached,
-                  std::optional<TicksMs> deadline_ms, bool is_brief = false);
+  bool wait_until(MutexLock& lock, const std::function<bool()>& is_reached,
+                  std::optional<TicksMs> deadline_ms, bool is_brief = false)
+      RUEDA_REQUIRES(session_mutex);
   // Says which ticket the daemon is told that this process sleeps for; 0: none.
-  void set_waited_ticket(uint64_t ticket) { waited_ticket_ = ticket; }
+  void set_waited_ticket(uint64_t ticket) RUEDA_REQUIRES(session_mutex) { waited_ticket_ = ticket; }
   // Has the host take what has come in the completion ring.
-  void drain_completions();
+  void drain_completions() RUEDA_REQUIRES(session_mutex);
   // Returns true if a thread sleeps in poll, or is about to.
-  bool is_polled() const { return is_polled_; }
+  bool is_polled() const RUEDA_REQUIRES(session_mutex) { return is_polled_; }
   // Reads what has come on the socket, without blocking. A caller that never waits learns of the
   // daemon's death by this.
-  void read_socket();
+  void read_socket() RUEDA_REQUIRES(session_mutex);
 
-  // Sends a message, and waits for its answer, without the mutex. An error is the daemon's, or says
-  // why there will be no answer.
+  // Sends a message, and waits for its answer. An error is the daemon's, or says why there will be
+  // no answer.
   Result<uint32_t> request(uint16_t type, const void* body, size_t body_bytes, int descriptor,
-                           TicksMs timeout_ms = kRequestTimeoutMs);
+                           TicksMs timeout_ms = kRequestTimeoutMs) RUEDA_EXCLUDES(session_mutex);
   // Returns the first value that was not finite, if this process has been told of one; it reads the
-  // socket for news. Called without the mutex.
-  std::optional<rueda_abi_nonfinite> first_nonfinite();
+  // socket for news.
+  std::optional<rueda_abi_nonfinite> first_nonfinite() RUEDA_EXCLUDES(session_mutex);
   // Leaves the job, and waits at most timeout_ms for the answer. Everything in flight ends.
-  void leave(Lock& lock, int64_t timeout_ms);
+  void leave(MutexLock& lock, int64_t timeout_ms) RUEDA_REQUIRES(session_mutex);
 
-  // Wakes a thread that sleeps on the socket, on which nothing comes any more. It may be called
-  // without the mutex.
+  // Wakes a thread that sleeps on the socket, on which nothing comes any more.
   void shut_down() { daemon_.connection->shut_down(); }
-  // Closes the inherited descriptors in a forked child. Async-signal-safe; called without the
-  // mutex.
+  // Closes the inherited descriptors in a forked child, where another thread may have held the
+  // mutex. Async-signal-safe.
   void close_in_child();
 
  private:
@@ -114,34 +108,38 @@ class DaemonLink {
     rueda_abi_status reply{};
   };
 
-  void ring_daemon();
-  // Yields for a while. Returns true if a completion came before it was time to sleep.
-  bool yield_once(Lock& lock);
-  void poll_once(Lock& lock, std::optional<TicksMs> deadline_ms);
-  void on_message(const Message& message);
-  void on_nonfinite(const Message& message);
+  void ring_daemon() RUEDA_REQUIRES(session_mutex);
+  // Yields for a while, without the mutex. Returns true if a completion came before it was time to
+  // sleep.
+  bool yield_once() RUEDA_REQUIRES(session_mutex);
+  // Sleeps without the mutex.
+  void poll_once(std::optional<TicksMs> deadline_ms) RUEDA_REQUIRES(session_mutex);
+  void on_message(const Message& message) RUEDA_REQUIRES(session_mutex);
+  void on_nonfinite(const Message& message) RUEDA_REQUIRES(session_mutex);
   // Waits a moment, before the session leaves a job whose values are checked, for a report that may
   // be on its way.
-  void ask_nonfinite(Lock& lock);
+  void ask_nonfinite(MutexLock& lock) RUEDA_REQUIRES(session_mutex);
 
   const Config& config_;
+  // The thread that polls asks without the mutex whether something has come; place and descriptors
+  // do not change. All else is done with the mutex held.
   Attachment daemon_;
   Host& host_;
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
+  mutable Mutex mutex_;  // is known as session_mutex
+  Condition changed_;
   // The session has said goodbye: the end of the socket's stream is expected.
-  bool is_leaving_ = false;
-  bool is_polled_ = false;
+  bool is_leaving_ RUEDA_GUARDED_BY(session_mutex) = false;
+  bool is_polled_ RUEDA_GUARDED_BY(session_mutex) = false;
   YieldingWait yielding_;  // belongs to the thread that polls
-  uint64_t waited_ticket_ = 0;
-  std::optional<Status> over_;
-  std::deque<PendingReply*> pending_replies_;
-  uint64_t submissions_ = 0;
-  uint64_t bytes_copied_in_ = 0;
+  uint64_t waited_ticket_ RUEDA_GUARDED_BY(session_mutex) = 0;
+  std::optional<Status> over_ RUEDA_GUARDED_BY(session_mutex);
+  std::deque<PendingReply*> pending_replies_ RUEDA_GUARDED_BY(session_mutex);
+  uint64_t submissions_ RUEDA_GUARDED_BY(session_mutex) = 0;
+  uint64_t bytes_copied_in_ RUEDA_GUARDED_BY(session_mutex) = 0;
   // The daemon has reported the first such value or, asked, that there is none.
-  bool is_nonfinite_known_ = false;
-  std::optional<rueda_abi_nonfinite> first_nonfinite_;
+  bool is_nonfinite_known_ RUEDA_GUARDED_BY(session_mutex) = false;
+  std::optional<rueda_abi_nonfinite> first_nonfinite_ RUEDA_GUARDED_BY(session_mutex);
 };
 
 }  // namespace rueda::client

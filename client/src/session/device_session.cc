@@ -33,7 +33,7 @@ uint64_t memory_of(const Operation& operation) {
 }  // namespace
 
 Status DeviceSession::open(uint64_t address) {
-  const std::lock_guard once(mutex_);
+  const MutexLock once(mutex_);
   if (counters_ != nullptr) return Status::ok();
   const Result<DeviceDriver*> driver = cuda_driver();
   if (!driver.is_ok()) return driver.status();
@@ -54,7 +54,7 @@ Status DeviceSession::open(uint64_t address) {
                                                    [this](const Status& why) { say_staged(why); });
   memories->announce_frees(are_frees_announced_);
   std::unique_ptr<StagedCopies> staged = make_staged_copies(*driver.value(), memory);
-  const Lock lock = link_.lock();
+  const MutexLock lock(link_.mutex());
   memories_ = std::move(memories);
   staged_copies_ = std::move(staged);
   counters_ = &DeviceCounters::keep(std::move(counters));
@@ -84,7 +84,7 @@ Status DeviceSession::remove_memory(uint32_t id) {
 }
 
 Status DeviceSession::prepare_one(const TensorRequest& request, Operation& operation,
-                                  std::unique_lock<std::mutex>& turn) {
+                                  bool& is_staged) {
   const Result<uint32_t> id = interned_.id_of(request.descriptor);
   if (!id.is_ok()) return id.status();
   operation.holds_tensor = operation.handle->holds_tensors = true;
@@ -93,7 +93,6 @@ Status DeviceSession::prepare_one(const TensorRequest& request, Operation& opera
   rueda_abi_submission& record = operation.record;
   record.tensor_id = id.value();
   record.priority = request.priority;
-  bool is_staged = false;
   const auto locate = [&](size_t side, const std::byte* data, size_t bytes, uint32_t& memory,
                           uint64_t& offset) -> Status {
     if (bytes == 0) return Status::ok();
@@ -116,11 +115,7 @@ Status DeviceSession::prepare_one(const TensorRequest& request, Operation& opera
   Status status =
       locate(0, request.input, request.input_bytes, record.input_arena, record.input_offset);
   if (!status.is_ok()) return status;
-  status =
-      locate(1, request.output, request.output_bytes, record.output_arena, record.output_offset);
-  if (!status.is_ok() || !is_staged) return status;
-  if (!turn.owns_lock()) turn.lock();
-  return stage(request, operation);
+  return locate(1, request.output, request.output_bytes, record.output_arena, record.output_offset);
 }
 
 Status DeviceSession::open_for(std::vector<TensorRequest>& requests, void* stream) {
@@ -138,35 +133,43 @@ Status DeviceSession::open_for(std::vector<TensorRequest>& requests, void* strea
 }
 
 Status DeviceSession::prepare(const std::vector<TensorRequest>& requests, Handle& handle) {
-  std::unique_lock turn(staging_mutex_, std::defer_lock);
+  std::vector<size_t> staged;
   for (size_t i = 0; i < requests.size(); ++i) {
-    Status status = prepare_one(requests[i], handle.operations[i], turn);
+    bool is_staged = false;
+    Status status = prepare_one(requests[i], handle.operations[i], is_staged);
     if (!status.is_ok()) return status;
+    if (is_staged) staged.push_back(i);
+  }
+  if (staged.empty()) return Status::ok();
+  const MutexLock turn(staging_mutex_);
+  blocks_of_turn_ = 0;
+  for (const size_t i : staged) {
+    if (Status status = stage(requests[i], handle.operations[i]); !status.is_ok()) return status;
   }
   return Status::ok();
 }
 
-void DeviceSession::submit_locked(Handle& handle, void* stream) {
+void DeviceSession::submit(Handle& handle, void* stream) {
   submissions_ += handle.operations.size();
   for (const Operation& operation : handle.operations) {
     if (operation.staged) ++staged_submissions_;
   }
   if (link_.over()) return;
   // A submission whose input is ready waits for no stream.
-  if (stream_waits_.empty() || (stream == RUEDA_NO_STREAM && !repeats_waited_locked(handle))) {
+  if (stream_waits_.empty() || (stream == RUEDA_NO_STREAM && !repeats_waited(handle))) {
     link_.submit(handle);
   } else {
     held_back_.push_back({&handle, all_stream_waits_});
   }
 }
 
-bool DeviceSession::hold_back_behind_locked(Handle& handle) {
+bool DeviceSession::hold_back_behind(Handle& handle) {
   if (held_back_.empty()) return false;
   held_back_.push_back({&handle, held_back_.back().behind});
   return true;
 }
 
-bool DeviceSession::repeats_waited_locked(const Handle& handle) const {
+bool DeviceSession::repeats_waited(const Handle& handle) const {
   // Names are interned, so equal pointers mean equal names.
   const auto is_waited = [](const Operation* other, const Operation& own) {
     return other != nullptr && other != &own && other->stream_wait != 0 &&
@@ -180,8 +183,8 @@ bool DeviceSession::repeats_waited_locked(const Handle& handle) const {
   return false;
 }
 
-void DeviceSession::show_held_back_locked() {
-  const auto may_be_shown = [this] {
+void DeviceSession::show_held_back() {
+  const auto may_be_shown = [this]() RUEDA_REQUIRES(session_mutex) {
     return stream_waits_.empty() || *stream_waits_.begin() > held_back_.front().behind;
   };
   while (!held_back_.empty() && may_be_shown()) {
@@ -213,13 +216,13 @@ Status DeviceSession::announce(Handle& handle, void* stream) {
   return failed;
 }
 
-void DeviceSession::take_back_locked(Handle& handle) {
+void DeviceSession::take_back(Handle& handle) {
   for (Operation& operation : handle.operations) {
-    if (handles_.end(operation.record.ticket) != nullptr) end_locked(operation);
+    if (handles_.end(operation.record.ticket) != nullptr) end(operation);
   }
 }
 
-void DeviceSession::end_locked(Operation& operation) {
+void DeviceSession::end(Operation& operation) {
   operation.joins = {};
   const uint64_t ticket = operation.record.ticket;
   counters_->release(ticket);
@@ -227,10 +230,10 @@ void DeviceSession::end_locked(Operation& operation) {
   if (operation.stream_wait == 0) return;
   stream_waits_.erase(std::exchange(operation.stream_wait, 0));
   if (stream_waits_.empty()) watch_changed_.notify_all();
-  show_held_back_locked();
+  show_held_back();
 }
 
-bool DeviceSession::is_unread_locked(uint64_t ticket) {
+bool DeviceSession::is_unread(uint64_t ticket) {
   if (unread_.empty()) return false;
   std::erase_if(unread_, [this](uint64_t old) { return counters_->is_announced(old); });
   return std::any_of(unread_.begin(), unread_.end(), [&](uint64_t old) {
@@ -238,11 +241,11 @@ bool DeviceSession::is_unread_locked(uint64_t ticket) {
   });
 }
 
-// Called without the lock, which must not be held while the driver is asked.
+// The mutex must not be held while the driver is asked.
 Status DeviceSession::check_stream_of(rueda_handle id, void* stream) {
   uint64_t memory = 0;
   {
-    const Lock lock = link_.lock();
+    const MutexLock lock(link_.mutex());
     const Handle* const handle = handles_.find(id);
     if (handle == nullptr) return not_in_flight(id);
     const Operation& first = handle->operations.front();
@@ -269,7 +272,7 @@ Status DeviceSession::wait_on_stream(rueda_handle id, void* stream) {
   bool is_in_flight = false;
   bool is_to_be_finished = false;
   {
-    const Lock lock = link_.lock();
+    const MutexLock lock(link_.mutex());
     Handle* const handle = handles_.find(id);
     if (handle == nullptr) return not_in_flight(id);
     for (Operation& operation : handle->operations) {
@@ -290,7 +293,7 @@ Status DeviceSession::wait_on_stream(rueda_handle id, void* stream) {
       operation.stream_wait = ++all_stream_waits_;
       stream_waits_.insert(operation.stream_wait);
     }
-    if (is_in_flight && !watchdog_.joinable()) start_watchdog_locked();
+    if (is_in_flight && !watchdog_.joinable()) start_watchdog();
   }
   watch_changed_.notify_all();
   if (is_to_be_finished) {
@@ -308,7 +311,7 @@ Status DeviceSession::wait_on_stream(rueda_handle id, void* stream) {
   return Status::ok();
 }
 
-void DeviceSession::start_watchdog_locked() {
+void DeviceSession::start_watchdog() {
   // Signals of the application are for its own threads.
   sigset_t all;
   sigset_t before;
@@ -319,30 +322,35 @@ void DeviceSession::start_watchdog_locked() {
 }
 
 void DeviceSession::watch_streams() {
-  Lock lock = link_.lock();
+  MutexLock lock(link_.mutex());
   while (!watchdog_stops_) {
     if (stream_waits_.empty()) {
       watch_changed_.wait(lock);
     } else {
       link_.wait_until(
-          lock, [this] { return watchdog_stops_ || stream_waits_.empty(); }, std::nullopt);
+          lock,
+          [this]()
+              RUEDA_REQUIRES(session_mutex) { return watchdog_stops_ || stream_waits_.empty(); },
+          std::nullopt);
     }
   }
 }
 
 void DeviceSession::stop() {
-  if (!watchdog_.joinable()) return;
+  std::thread watchdog;
   {
-    const Lock lock = link_.lock();
+    const MutexLock lock(link_.mutex());
+    if (!watchdog_.joinable()) return;
+    watchdog = std::move(watchdog_);
     watchdog_stops_ = true;
     link_.end({Code::kShutDown, "Rueda has been shut down"});
   }
   watch_changed_.notify_all();
   link_.shut_down();  // wakes the watchdog, which may sleep on the socket
-  watchdog_.join();
+  watchdog.join();
 }
 
-const Operation* DeviceSession::user_of_locked(uint64_t begin, uint64_t end) const {
+const Operation* DeviceSession::user_of(uint64_t begin, uint64_t end) const {
   const auto lies_there = [&](std::span<const std::byte> memory) {
     const uint64_t first = address_of(memory.data());
     return !memory.empty() && first < end && begin < first + memory.size();
@@ -366,20 +374,20 @@ const Operation* DeviceSession::user_of_locked(uint64_t begin, uint64_t end) con
 }
 
 Status DeviceSession::check_unused(uint64_t begin, uint64_t end) {
-  Lock lock = link_.lock();
+  MutexLock lock(link_.mutex());
   link_.drain_completions();
   // A stream may have seen the end of an operation before its completion arrives: the completion is
   // on its way.
-  const auto is_ending = [&] {
-    const Operation* const user = user_of_locked(begin, end);
+  const auto is_ending = [&]() RUEDA_REQUIRES(session_mutex) {
+    const Operation* const user = user_of(begin, end);
     return user != nullptr && !user->is_done && counters_->is_done(user->record.ticket);
   };
   if (is_ending()) {
     link_.wait_until(
-        lock, [&] { return link_.over() || !is_ending(); },
+        lock, [&]() RUEDA_REQUIRES(session_mutex) { return link_.over() || !is_ending(); },
         steady_now_ms() + DaemonLink::kRequestTimeoutMs);
   }
-  const Operation* const user = user_of_locked(begin, end);
+  const Operation* const user = user_of(begin, end);
   if (user == nullptr) return Status::ok();
   return {Code::kInvalidArgument, "device memory was freed while tensor \"" +
                                       std::string(user->name) +
@@ -389,14 +397,14 @@ Status DeviceSession::check_unused(uint64_t begin, uint64_t end) {
 
 Status DeviceSession::forget(const void* memory) {
   {
-    const std::lock_guard once(mutex_);
+    const MutexLock once(mutex_);
     if (counters_ == nullptr) return Status::ok();
   }
   return memories_->forget(address_of(memory));
 }
 
 void DeviceSession::announce_frees(bool are_announced) {
-  const std::lock_guard once(mutex_);
+  const MutexLock once(mutex_);
   are_frees_announced_ = are_announced;
   if (counters_ != nullptr) memories_->announce_frees(are_announced);
 }
@@ -405,7 +413,7 @@ rueda_device_stats DeviceSession::stats() const {
   rueda_device_stats stats{};
   const DeviceMemories* memories = nullptr;
   {
-    const Lock lock = link_.lock();
+    const MutexLock lock(link_.mutex());
     stats.submissions = submissions_;
     stats.stream_waits = all_stream_waits_;
     stats.staged_submissions = staged_submissions_;
@@ -445,11 +453,8 @@ std::unique_ptr<StagedCopies> DeviceSession::make_staged_copies(
 }
 
 Status DeviceSession::stage(const TensorRequest& request, Operation& operation) {
-  const auto& all = operation.handle->operations;
-  const auto own = static_cast<size_t>(std::count_if(
-      all.begin(), all.end(), [](const Operation& other) { return other.staged.has_value(); }));
   while (!operation.staged) {
-    const bool is_alone = staged_copies_->taken() <= own;
+    const bool is_alone = staged_copies_->taken() <= blocks_of_turn_;
     Result<std::optional<StagedCopies::Block>> block = staged_copies_->take(request.bytes());
     if (block.is_ok() && !block.value() && is_alone) {
       block =
@@ -464,16 +469,18 @@ Status DeviceSession::stage(const TensorRequest& request, Operation& operation) 
     }
     operation.staged = block.value();
     if (operation.staged) break;
-    Lock lock = link_.lock();
+    MutexLock lock(link_.mutex());
     if (link_.over()) return *link_.over();
-    copy_out_ended_locked();
+    copy_out_ended();
     // Operations in flight may only end if the job leaves a locked schedule.
     if (handles_.in_flight_count() > 0)
       link_.set_waited_ticket(handles_.first_in_flight().record.ticket);
     link_.wait_until(
-        lock, [this] { return link_.over().has_value(); }, steady_now_ms() + kLookMs);
+        lock, [this]() RUEDA_REQUIRES(session_mutex) { return link_.over().has_value(); },
+        steady_now_ms() + kLookMs);
     link_.set_waited_ticket(0);
   }
+  ++blocks_of_turn_;
   operation.handle->is_staged = true;
   rueda_abi_submission& record = operation.record;
   if (request.input_bytes > 0) {
@@ -488,7 +495,7 @@ Status DeviceSession::stage(const TensorRequest& request, Operation& operation) 
   return Status::ok();
 }
 
-void DeviceSession::copy_out_ended_locked() {
+void DeviceSession::copy_out_ended() {
   for (const auto& handle : handles_.all()) {
     if (handle->id == 0 || handle->is_abandoned) continue;
     for (Operation& operation : handle->operations) {

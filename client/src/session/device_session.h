@@ -9,16 +9,13 @@
 // (device/staged_copies.h), which the worker reads and writes in its place. The result is copied
 // back by the stream of rueda_device_wait, or by rueda_wait.
 //
-// It belongs to the session, and has one thread, the watchdog, while streams wait. Whoever calls a
-// function that ends in `_locked` holds the link's mutex; the other functions take it themselves.
+// It belongs to the session, and has one thread, the watchdog, while streams wait.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <thread>
@@ -33,7 +30,9 @@
 #include "client/src/session/daemon_link.h"
 #include "client/src/session/handle_table.h"
 #include "client/src/session/operation.h"
+#include "client/src/session/session_mutex.h"
 #include "client/src/start/config.h"
+#include "daemon/base/mutex.h"
 #include "daemon/base/status.h"
 
 namespace rueda::client {
@@ -49,48 +48,49 @@ class DeviceSession {
   // These are the steps of a submission, in their order.
   // Sets up device memory if this is the first, and checks that the stream can be told of the
   // requests, whose descriptors it completes.
-  Status open_for(std::vector<TensorRequest>& requests, void* stream);
+  Status open_for(std::vector<TensorRequest>& requests, void* stream) RUEDA_EXCLUDES(session_mutex);
   // Fills in the handle's operations, one for each request. It waits for room for staged memory. An
   // error names the tensor.
-  Status prepare(const std::vector<TensorRequest>& requests, Handle& handle);
-  // Announces the inputs of the handle's tickets when the stream has done its work.
-  Status announce(Handle& handle, void* stream);
+  Status prepare(const std::vector<TensorRequest>& requests, Handle& handle)
+      RUEDA_EXCLUDES(session_mutex);
+  // Announces the inputs of the handle's tickets when the stream has done its work. A stream with
+  // much work may block the caller: other threads must not wait for that.
+  Status announce(Handle& handle, void* stream) RUEDA_EXCLUDES(session_mutex);
   // Takes back the tickets of a handle that the daemon never saw.
-  void take_back_locked(Handle& handle);
+  void take_back(Handle& handle) RUEDA_REQUIRES(session_mutex);
   // Makes the handle's operations visible to the daemon, at once or when the operations have ended
   // that streams wait for.
-  void submit_locked(Handle& handle, void* stream);
+  void submit(Handle& handle, void* stream) RUEDA_REQUIRES(session_mutex);
 
   // Holds back a handle that goes behind everything that this rank has submitted. Returns false,
   // and does nothing, if nothing is held back.
-  bool hold_back_behind_locked(Handle& handle);
+  bool hold_back_behind(Handle& handle) RUEDA_REQUIRES(session_mutex);
   // Forgets what is held back: the job is over.
-  void drop_held_back_locked() { held_back_.clear(); }
+  void drop_held_back() RUEDA_REQUIRES(session_mutex) { held_back_.clear(); }
   // Returns the number of tickets that ended, and whose places no later ticket can have yet.
-  size_t unread_count_locked() const { return unread_.size(); }
+  size_t unread_count() const RUEDA_REQUIRES(session_mutex) { return unread_.size(); }
   // Returns true if such a ticket has the place of this one.
-  bool is_unread_locked(uint64_t ticket);
+  bool is_unread(uint64_t ticket) RUEDA_REQUIRES(session_mutex);
   // Lets streams that wait for the operation go on: it has ended.
-  void end_locked(Operation& operation);
+  void end(Operation& operation) RUEDA_REQUIRES(session_mutex);
 
   // Makes the stream wait until the operation has ended, whether or not it fails. The handle stays
   // valid.
-  Status wait_on_stream(rueda_handle handle, void* stream);
+  Status wait_on_stream(rueda_handle handle, void* stream) RUEDA_EXCLUDES(session_mutex);
   // Copies the handle's staged results to the device, and returns what rueda_wait() returns. No
   // other thread may have the handle.
-  Status copy_out(Handle& handle);
+  Status copy_out(Handle& handle) RUEDA_EXCLUDES(session_mutex);
   // Gives back the operation's staged block.
   void give_back(Operation& operation);
   // Says that the memory is about to be freed, or has been; that all frees are said so, or not.
-  Status forget(const void* memory);
+  Status forget(const void* memory) RUEDA_EXCLUDES(session_mutex);
   void announce_frees(bool are_announced);
-  rueda_device_stats stats() const;
+  rueda_device_stats stats() const RUEDA_EXCLUDES(session_mutex);
 
   // Ends the job, and the watchdog. It is called once, before this object is destroyed.
-  void stop();
+  void stop() RUEDA_EXCLUDES(session_mutex);
 
  private:
-  using Lock = DaemonLink::Lock;
   // A submission that the daemon does not see yet: a stream may get to its input only when it has
   // the results of other operations, so the daemon must not put both into one batch.
   struct HeldBack {
@@ -102,63 +102,68 @@ class DeviceSession {
   static constexpr TicksMs kTimeoutMs = 90'000;
 
   // Sets up device memory for the process. The first address decides which GPU the worker uses.
-  Status open(uint64_t address);
+  Status open(uint64_t address) RUEDA_EXCLUDES(session_mutex);
   DeviceMemories::Registrar registrar();
-  Status remove_memory(uint32_t id);
+  Status remove_memory(uint32_t id) RUEDA_EXCLUDES(session_mutex);
   void say_staged(const Status& why) const;
   std::unique_ptr<StagedCopies> make_staged_copies(DeviceDriver& driver,
                                                    const rueda_abi_device_memory& counters);
-  // `turn` is a lock of staging_mutex_, taken with the first block and kept for the rest of the
-  // handle.
-  Status prepare_one(const TensorRequest& request, Operation& operation,
-                     std::unique_lock<std::mutex>& turn);
-  // Takes a block, and waits for room. It is called without the link's mutex, by the thread that
-  // holds staging_mutex_.
-  Status stage(const TensorRequest& request, Operation& operation);
+  // Fills in an operation, and says in is_staged whether it still needs a block.
+  Status prepare_one(const TensorRequest& request, Operation& operation, bool& is_staged)
+      RUEDA_EXCLUDES(session_mutex);
+  // Takes a block for the operation, and waits for room.
+  Status stage(const TensorRequest& request, Operation& operation) RUEDA_REQUIRES(staging_mutex_)
+      RUEDA_EXCLUDES(session_mutex);
   // Copies results of operations to the device that have ended and that nobody has waited for yet,
   // so that their blocks become free.
-  void copy_out_ended_locked();
+  void copy_out_ended() RUEDA_REQUIRES(session_mutex);
   // Returns an error, which names an operation, if operations use memory between the two addresses,
   // or if their staged results are yet to be copied there.
-  Status check_unused(uint64_t begin, uint64_t end);
-  const Operation* user_of_locked(uint64_t begin, uint64_t end) const;
+  Status check_unused(uint64_t begin, uint64_t end) RUEDA_EXCLUDES(session_mutex);
+  const Operation* user_of(uint64_t begin, uint64_t end) const RUEDA_REQUIRES(session_mutex);
   // Checks that a handle is one with device memory, and that the stream can be told to wait for it.
-  Status check_stream_of(rueda_handle id, void* stream);
-  void show_held_back_locked();
+  Status check_stream_of(rueda_handle id, void* stream) RUEDA_EXCLUDES(session_mutex);
+  void show_held_back() RUEDA_REQUIRES(session_mutex);
   // Returns true if one of the handle's names is that of an operation in flight that a stream waits
   // for: the stream may know of its end already, and the daemon not yet.
-  bool repeats_waited_locked(const Handle& handle) const;
-  void start_watchdog_locked();
-  void watch_streams();
+  bool repeats_waited(const Handle& handle) const RUEDA_REQUIRES(session_mutex);
+  void start_watchdog() RUEDA_REQUIRES(session_mutex);
+  void watch_streams() RUEDA_EXCLUDES(session_mutex);
 
   const Config& config_;
   DaemonLink& link_;
   HandleTable& handles_;
   InternCache& interned_;
 
-  std::mutex mutex_;                    // is held while the first device memory is shared
-  bool are_frees_announced_ = false;    // guarded by mutex_
-  DeviceCounters* counters_ = nullptr;  // is set once, and lives as long as the process
+  Mutex mutex_;  // is held while the first device memory is shared
+  bool are_frees_announced_ RUEDA_GUARDED_BY(mutex_) = false;
   // Only one handle at a time takes blocks: two handles that each wait for the other's blocks would
   // wait for ever.
-  std::mutex staging_mutex_;
+  Mutex staging_mutex_;
+  // Counts the blocks that the handle has that takes them.
+  size_t blocks_of_turn_ RUEDA_GUARDED_BY(staging_mutex_) = 0;
 
-  // The link's mutex guards what follows.
-  uint64_t staged_submissions_ = 0;
-  uint64_t submissions_ = 0;
+  uint64_t staged_submissions_ RUEDA_GUARDED_BY(session_mutex) = 0;
+  uint64_t submissions_ RUEDA_GUARDED_BY(session_mutex) = 0;
   // Holds the numbers, which only grow, of operations in flight that streams wait for.
-  std::set<uint64_t> stream_waits_;
-  uint64_t all_stream_waits_ = 0;   // is the last number given in stream_waits_
-  std::deque<HeldBack> held_back_;  // stands in the order of submission
+  std::set<uint64_t> stream_waits_ RUEDA_GUARDED_BY(session_mutex);
+  // Is the last number given in stream_waits_.
+  uint64_t all_stream_waits_ RUEDA_GUARDED_BY(session_mutex) = 0;
+  // Stands in the order of submission.
+  std::deque<HeldBack> held_back_ RUEDA_GUARDED_BY(session_mutex);
   // Tickets that ended with an error before their streams had announced them: until the streams do,
   // no later ticket can have their place.
-  std::vector<uint64_t> unread_;
+  std::vector<uint64_t> unread_ RUEDA_GUARDED_BY(session_mutex);
   // The watchdog sleeps as other waiting threads do, while streams wait for operations: whatever
   // becomes of these threads, somebody is there to let the streams go on.
-  std::thread watchdog_;
-  std::condition_variable watch_changed_;
-  bool watchdog_stops_ = false;
-  // Both are set together. They come last: they may still ask the daemon when they are destroyed.
+  std::thread watchdog_ RUEDA_GUARDED_BY(session_mutex);
+  Condition watch_changed_;
+  bool watchdog_stops_ RUEDA_GUARDED_BY(session_mutex) = false;
+  // These are set together, once, under both mutexes, by open(). Who has called open(), or has an
+  // operation on device memory, reads them without; all others hold one of the two. The counters
+  // live as long as the process. The other two come last: they may still ask the daemon when they
+  // are destroyed.
+  DeviceCounters* counters_ = nullptr;
   std::unique_ptr<DeviceMemories> memories_;
   std::unique_ptr<StagedCopies> staged_copies_;
 };

@@ -1,5 +1,5 @@
 // The table of a session's handles, and of its operations in flight by ticket. It belongs to the
-// session; whoever calls it holds the session's mutex, except for capacity().
+// session, and its mutex guards it.
 //
 // Neither a submission nor a completion allocates memory here once the table has grown to what a
 // training step uses.
@@ -19,6 +19,8 @@
 #include "client/include/rueda/rueda.h"
 #include "client/src/request/tensor.h"
 #include "client/src/session/operation.h"
+#include "client/src/session/session_mutex.h"
+#include "daemon/base/mutex.h"
 
 namespace rueda::client {
 
@@ -33,36 +35,40 @@ class HandleTable {
   uint32_t capacity() const { return capacity_; }
 
   // Takes a handle for so many new operations, and gives it an id that no handle had before.
-  Handle& take(size_t operations);
+  Handle& take(size_t operations) RUEDA_REQUIRES(session_mutex);
   // Frees a handle that has ended, or that was never submitted.
-  void give(Handle& handle);
+  void give(Handle& handle) RUEDA_REQUIRES(session_mutex);
   // Returns null if the handle is unknown or has ended.
-  Handle* find(rueda_handle id);
+  Handle* find(rueda_handle id) RUEDA_REQUIRES(session_mutex);
   // Returns all handles, free ones among them (their id is 0).
-  std::span<const std::unique_ptr<Handle>> all() const { return handles_; }
+  std::span<const std::unique_ptr<Handle>> all() const RUEDA_REQUIRES(session_mutex) {
+    return handles_;
+  }
   // Returns a copy of the characters that lives as long as an operation of a handle uses it. Equal
   // names have the same characters.
-  std::string_view kept_name(std::string_view name);
+  std::string_view kept_name(std::string_view name) RUEDA_REQUIRES(session_mutex);
 
   // Puts the handle's operations in flight: each gets the next ticket whose place is free, and for
   // which is_barred(ticket) returns false. There must be room for them.
   template <class IsBarred>
-  void take_tickets(Handle& handle, const IsBarred& is_barred);
+  void take_tickets(Handle& handle, const IsBarred& is_barred) RUEDA_REQUIRES(session_mutex);
   // Takes the operation with this ticket out of flight, and returns it, or null if there is none
   // such: a completion may come of an operation that ended earlier for another reason.
-  Operation* end(uint64_t ticket);
+  Operation* end(uint64_t ticket) RUEDA_REQUIRES(session_mutex);
   // Takes all operations out of flight, and calls ended(operation) for each.
   template <class Ended>
-  void end_all(const Ended& ended);
+  void end_all(const Ended& ended) RUEDA_REQUIRES(session_mutex);
   // Returns true if so many more operations may be in flight.
-  bool has_room(size_t operations) const { return in_flight_count_ + operations <= capacity_; }
-  size_t in_flight_count() const { return in_flight_count_; }
+  bool has_room(size_t operations) const RUEDA_REQUIRES(session_mutex) {
+    return in_flight_count_ + operations <= capacity_;
+  }
+  size_t in_flight_count() const RUEDA_REQUIRES(session_mutex) { return in_flight_count_; }
   // Returns the places of operations in flight; free ones are null.
-  std::span<Operation* const> in_flight() const {
+  std::span<Operation* const> in_flight() const RUEDA_REQUIRES(session_mutex) {
     return std::span(in_flight_).first(places_used_);
   }
   // Some operation must be in flight.
-  const Operation& first_in_flight() const;
+  const Operation& first_in_flight() const RUEDA_REQUIRES(session_mutex);
 
  private:
   // The low bits of a handle are its place in the table; the bits above count how often places had
@@ -70,19 +76,23 @@ class HandleTable {
   static constexpr int kPlaceBits = 24;
   static constexpr rueda_handle kPlaceMask = (rueda_handle{1} << kPlaceBits) - 1;
 
-  Operation*& place_of(uint64_t ticket) { return in_flight_[ticket & (capacity_ - 1)]; }
+  Operation*& place_of(uint64_t ticket) RUEDA_REQUIRES(session_mutex) {
+    return in_flight_[ticket & (capacity_ - 1)];
+  }
 
-  std::vector<std::unique_ptr<Handle>> handles_;
-  std::vector<Handle*> free_handles_;
-  uint64_t handles_taken_ = 0;
+  std::vector<std::unique_ptr<Handle>> handles_ RUEDA_GUARDED_BY(session_mutex);
+  std::vector<Handle*> free_handles_ RUEDA_GUARDED_BY(session_mutex);
+  uint64_t handles_taken_ RUEDA_GUARDED_BY(session_mutex) = 0;
   // Operations by ticket modulo capacity; the handles own them.
-  std::vector<Operation*> in_flight_;
+  std::vector<Operation*> in_flight_ RUEDA_GUARDED_BY(session_mutex);
   const uint32_t capacity_;
-  size_t places_used_ = 0;  // counts the places ever used: none behind them was
-  size_t in_flight_count_ = 0;
-  uint64_t last_ticket_ = 0;
-  std::unordered_set<std::string> names_;  // holds names of submissions that were no repetition
-  size_t names_swept_at_ = InternCache::kMost;
+  // Counts the places ever used: none behind them was.
+  size_t places_used_ RUEDA_GUARDED_BY(session_mutex) = 0;
+  size_t in_flight_count_ RUEDA_GUARDED_BY(session_mutex) = 0;
+  uint64_t last_ticket_ RUEDA_GUARDED_BY(session_mutex) = 0;
+  // Holds names of submissions that were no repetition.
+  std::unordered_set<std::string> names_ RUEDA_GUARDED_BY(session_mutex);
+  size_t names_swept_at_ RUEDA_GUARDED_BY(session_mutex) = InternCache::kMost;
 };
 
 // A training step begins with nothing in flight, and then starts at the first place again: the

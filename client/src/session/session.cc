@@ -119,7 +119,7 @@ Status Session::prepare(const TensorRequest& request, Operation& operation) {
 
 Result<rueda_handle> Session::submit(const std::vector<TensorRequest>& requests) {
   if (Status status = check_group_size(requests, handles_); !status.is_ok()) return status;
-  Lock lock = link_.lock();
+  MutexLock lock(link_.mutex());
   Handle& handle = handles_.take(requests.size());
   const uint64_t frees = frees_;
   lock.unlock();
@@ -148,12 +148,12 @@ Result<rueda_handle> Session::submit(const std::vector<TensorRequest>& requests)
     if (before) handle.outdated.push_back(*before);
   }
   const bool is_join = requests[0].descriptor.kind == static_cast<uint8_t>(CollectiveKind::kJoin);
-  return push_locked(handle, is_join);
+  return push(handle, is_join);
 }
 
-Status Session::wait_for_room(Lock& lock, size_t operations) {
-  auto may_go_on = [&] {
-    return link_.over() || handles_.has_room(operations + device_.unread_count_locked());
+Status Session::wait_for_room(MutexLock& lock, size_t operations) {
+  const auto may_go_on = [&]() RUEDA_REQUIRES(session_mutex) {
+    return link_.over() || handles_.has_room(operations + device_.unread_count());
   };
   if (!may_go_on()) link_.wait_until(lock, may_go_on, std::nullopt);
   return link_.over() ? *link_.over() : Status::ok();
@@ -161,12 +161,12 @@ Status Session::wait_for_room(Lock& lock, size_t operations) {
 
 Result<uint32_t> Session::agree(const Result<uint32_t>& tensor_id, const char* name) {
   if (!tensor_id.is_ok()) return tensor_id;
-  Lock lock = link_.lock();
+  MutexLock lock(link_.mutex());
   if (Status reason = wait_for_room(lock, 1); !reason.is_ok()) return reason;
   Handle& handle = handles_.take(1);
   handle.operations[0].name = name;
   handle.operations[0].record.tensor_id = tensor_id.value();
-  const rueda_handle submitted = push_locked(handle, true);
+  const rueda_handle submitted = push(handle, true);
   lock.unlock();
   rueda_result result{};
   if (Status ended = wait(submitted, -1, &result); !ended.is_ok()) return ended;
@@ -220,7 +220,7 @@ Status Session::remove_process_set(uint32_t id) {
 Result<rueda_handle> Session::submit_on_device(std::vector<TensorRequest> requests, void* stream) {
   if (Status status = check_group_size(requests, handles_); !status.is_ok()) return status;
   if (Status status = device_.open_for(requests, stream); !status.is_ok()) return status;
-  Lock lock = link_.lock();
+  MutexLock lock(link_.mutex());
   Handle& handle = handles_.take(requests.size());
   lock.unlock();
   Status prepared = device_.prepare(requests, handle);
@@ -233,32 +233,31 @@ Result<rueda_handle> Session::submit_on_device(std::vector<TensorRequest> reques
   for (size_t i = 0; i < requests.size(); ++i) {
     handle.operations[i].name = handles_.kept_name(requests[i].name());
   }
-  take_tickets_locked(handle);
+  take_tickets(handle);
   lock.unlock();
-  // A stream with much work may block the calling thread: other threads must not wait for that.
   const Status announced = device_.announce(handle, stream);
   lock.lock();
   if (!announced.is_ok()) {
-    device_.take_back_locked(handle);
+    device_.take_back(handle);
     lock.unlock();
     return refuse(handle, announced);
   }
-  device_.submit_locked(handle, stream);
+  device_.submit(handle, stream);
   return handle.id;
 }
 
 std::optional<rueda_handle> Session::submit_again(std::span<const rueda_tensor> tensors,
                                                   const rueda_reduce_options* options,
                                                   std::string_view group) {
-  Lock lock = link_.lock();
-  if (link_.over() || !handles_.has_room(tensors.size() + device_.unread_count_locked()))
+  MutexLock lock(link_.mutex());
+  if (link_.over() || !handles_.has_room(tensors.size() + device_.unread_count()))
     return std::nullopt;
   Handle& handle = handles_.take(tensors.size());
   for (size_t i = 0; i < tensors.size(); ++i) {
     const Repeats::Entry* known =
         repeats_.find(tensors[i], options, group, group.empty() ? 0 : tensors.size());
     if (known == nullptr || known->frees() != frees_) {
-      give_handle_locked(handle);
+      give_handle(handle);
       return std::nullopt;
     }
     Operation& operation = handle.operations[i];
@@ -269,10 +268,10 @@ std::optional<rueda_handle> Session::submit_again(std::span<const rueda_tensor> 
     operation.arena_data[0] = static_cast<const std::byte*>(tensors[i].input);
     operation.arena_data[1] = static_cast<const std::byte*>(tensors[i].output);
   }
-  return push_locked(handle, false);
+  return push(handle, false);
 }
 
-void Session::give_handle_locked(Handle& handle) {
+void Session::give_handle(Handle& handle) {
   if (handle.holds_tensors) {
     for (const Operation& operation : handle.operations) {
       if (operation.holds_tensor) interned_.release(operation.record.tensor_id);
@@ -285,46 +284,49 @@ void Session::give_handle_locked(Handle& handle) {
 
 Status Session::refuse(Handle& handle, Status reason) {
   release(handle);
-  Lock lock = link_.lock();
-  give_handle_locked(handle);
+  MutexLock lock(link_.mutex());
+  give_handle(handle);
   return reason;
 }
 
-rueda_handle Session::push_locked(Handle& handle, bool goes_behind_all) {
-  take_tickets_locked(handle);
-  const bool is_held_back = goes_behind_all && device_.hold_back_behind_locked(handle);
+rueda_handle Session::push(Handle& handle, bool goes_behind_all) {
+  take_tickets(handle);
+  const bool is_held_back = goes_behind_all && device_.hold_back_behind(handle);
   if (!is_held_back) link_.submit(handle);
   return handle.id;
 }
 
-void Session::take_tickets_locked(Handle& handle) {
-  handles_.take_tickets(handle,
-                        [this](uint64_t ticket) { return device_.is_unread_locked(ticket); });
+void Session::take_tickets(Handle& handle) {
+  handles_.take_tickets(handle, [this](uint64_t ticket) RUEDA_REQUIRES(session_mutex) {
+    return device_.is_unread(ticket);
+  });
 }
 
 Status Session::wait(rueda_handle id, int64_t timeout_ms, rueda_result* result) {
-  Lock lock = link_.lock();
+  MutexLock lock(link_.mutex());
   Handle* handle = handles_.find(id);
   if (handle == nullptr) return unknown_handle(id);
-  if (handle->pending > 0 && !wait_for_locked(lock, *handle, timeout_ms)) {
+  if (handle->pending > 0 && !wait_for(lock, *handle, timeout_ms)) {
     return timed_out(*handle, timeout_ms);
   }
   if (handle->id != id) return unknown_handle(id);  // another thread has ended the handle
   handle->id = 0;  // no other thread can end the handle from here on
-  if (handle->is_staged) copy_out(lock, *handle);
+  if (handle->is_staged) copy_out(*handle);
   if (result != nullptr) *result = handle->result;
   Status error = std::move(handle->error);
-  give_handle_locked(*handle);
+  give_handle(*handle);
   return error;
 }
 
-void Session::copy_out(Lock& lock, Handle& handle) {
-  lock.unlock();
-  const Status staged = device_.copy_out(handle);
-  if (handle.error.is_ok()) handle.error = staged;
-  const uint64_t bytes = copy_out_of_staging(handle);
-  release(handle);
-  lock.lock();
+void Session::copy_out(Handle& handle) {
+  uint64_t bytes = 0;
+  {
+    const MutexUnlock unlock(link_.mutex());
+    const Status staged = device_.copy_out(handle);
+    if (handle.error.is_ok()) handle.error = staged;
+    bytes = copy_out_of_staging(handle);
+    release(handle);
+  }
   stats_.bytes_copied_out += bytes;
 }
 
@@ -332,6 +334,7 @@ DaemonLink::Arrivals Session::take_completions(CompletionRing& ring) {
   DaemonLink::Arrivals arrived;
   arrived.popped =
       ring.pop_all([this, &arrived](const rueda_abi_completion& record, std::string_view text) {
+        link_.mutex().assume_held();  // the ring calls this while it pops
         arrived.has_news |= complete(record, text);
       });
   return arrived;
@@ -346,7 +349,7 @@ bool Session::complete(const rueda_abi_completion& record, std::string_view text
   ++stats_.completions;
   operation.is_done = true;
   operation.is_ok = record.code == 0;
-  if (operation.is_on_device) device_.end_locked(operation);
+  if (operation.is_on_device) device_.end(operation);
   if (!operation.is_ok && handle.error.is_ok()) {
     handle.error = {code_from_wire(record.code), text.empty()
                                                      ? "tensor \"" + std::string(operation.name) +
@@ -359,25 +362,25 @@ bool Session::complete(const rueda_abi_completion& record, std::string_view text
                      .seq = record.seq,
                      .value = record.value};
   }
-  if (--handle.pending == 0 && handle.is_abandoned) forget_locked(handle);
+  if (--handle.pending == 0 && handle.is_abandoned) forget(handle);
   return (record.flags & RUEDA_ABI_FLAG_NEWS) != 0;
 }
 
 void Session::on_over(const Status& reason) {
-  device_.drop_held_back_locked();
-  handles_.end_all([this, &reason](Operation& operation) {
+  device_.drop_held_back();
+  handles_.end_all([this, &reason](Operation& operation) RUEDA_REQUIRES(session_mutex) {
     Handle& handle = *operation.handle;
     operation.is_done = true;
-    if (operation.is_on_device) device_.end_locked(operation);
+    if (operation.is_on_device) device_.end(operation);
     if (handle.error.is_ok()) handle.error = reason;
-    if (--handle.pending == 0 && handle.is_abandoned) forget_locked(handle);
+    if (--handle.pending == 0 && handle.is_abandoned) forget(handle);
   });
 }
 
 Result<size_t> Session::wait_any(std::span<const rueda_handle> ids, int64_t timeout_ms) {
-  Lock lock = link_.lock();
+  MutexLock lock(link_.mutex());
   // Finds the first handle that has ended, or is unknown.
-  const auto first_done = [&]() -> std::optional<size_t> {
+  const auto first_done = [&]() RUEDA_REQUIRES(session_mutex) -> std::optional<size_t> {
     for (size_t i = 0; i < ids.size(); ++i) {
       const Handle* handle = handles_.find(ids[i]);
       if (handle == nullptr || handle->pending == 0) return i;
@@ -388,7 +391,8 @@ Result<size_t> Session::wait_any(std::span<const rueda_handle> ids, int64_t time
   if (timeout_ms >= 0) deadline_ms = steady_now_ms() + std::min<int64_t>(timeout_ms, INT32_MAX);
   if (!first_done()) {
     link_.wait_until(
-        lock, [&] { return first_done().has_value(); }, deadline_ms);
+        lock, [&]() RUEDA_REQUIRES(session_mutex) { return first_done().has_value(); },
+        deadline_ms);
   }
   const std::optional<size_t> done = first_done();
   if (!done) {
@@ -404,7 +408,7 @@ Result<size_t> Session::wait_any(std::span<const rueda_handle> ids, int64_t time
 }
 
 // Returns false if the handle does not end in time.
-bool Session::wait_for_locked(Lock& lock, const Handle& handle, int64_t timeout_ms) {
+bool Session::wait_for(MutexLock& lock, const Handle& handle, int64_t timeout_ms) {
   std::optional<TicksMs> deadline_ms;
   if (timeout_ms >= 0) deadline_ms = steady_now_ms() + std::min<int64_t>(timeout_ms, INT32_MAX);
   const auto first = std::find_if(handle.operations.begin(), handle.operations.end(),
@@ -418,20 +422,20 @@ bool Session::wait_for_locked(Lock& lock, const Handle& handle, int64_t timeout_
 }
 
 void Session::abandon(rueda_handle id) {
-  Lock lock = link_.lock();
+  MutexLock lock(link_.mutex());
   Handle* handle = handles_.find(id);
   if (handle == nullptr) return;
   handle->is_abandoned = true;
-  if (handle->pending == 0) forget_locked(*handle);
+  if (handle->pending == 0) forget(*handle);
 }
 
-void Session::forget_locked(Handle& handle) {
+void Session::forget(Handle& handle) {
   release(handle);
-  give_handle_locked(handle);
+  give_handle(handle);
 }
 
 Result<bool> Session::test(rueda_handle id) {
-  Lock lock = link_.lock();
+  MutexLock lock(link_.mutex());
   link_.drain_completions();
   const Handle* handle = handles_.find(id);
   if (handle == nullptr) {
@@ -462,7 +466,7 @@ Status Session::free(void* memory) {
   std::optional<size_t> bytes = allocator_->block_bytes(memory);
   if (bytes) {
     auto begin = static_cast<const std::byte*>(memory);
-    Lock lock = link_.lock();
+    MutexLock lock(link_.mutex());
     for (const Operation* operation : handles_.in_flight()) {
       if (operation == nullptr) continue;
       for (const std::byte* used : operation->arena_data) {
@@ -478,7 +482,7 @@ Status Session::free(void* memory) {
 }
 
 rueda_stats Session::stats() const {
-  Lock lock = link_.lock();
+  MutexLock lock(link_.mutex());
   rueda_stats stats = stats_;
   stats.submissions = link_.submissions();
   stats.bytes_copied_in = link_.bytes_copied_in();
@@ -489,9 +493,10 @@ rueda_stats Session::stats() const {
 Status Session::detach(int64_t timeout_ms) {
   Status result;
   {
-    Lock lock = link_.lock();
+    MutexLock lock(link_.mutex());
     bool is_quiet = link_.wait_until(
-        lock, [this] { return handles_.in_flight_count() == 0; }, steady_now_ms() + timeout_ms);
+        lock, [this]() RUEDA_REQUIRES(session_mutex) { return handles_.in_flight_count() == 0; },
+        steady_now_ms() + timeout_ms);
     if (!is_quiet) {
       result = {Code::kTimeout, std::to_string(handles_.in_flight_count()) +
                                     " operations were still in flight at shutdown, among them "
@@ -506,8 +511,9 @@ Status Session::detach(int64_t timeout_ms) {
 
 void Session::detach_if_idle(int64_t timeout_ms) {
   {
-    const Lock lock = link_.try_lock();
-    if (!lock.owns_lock() || link_.is_polled()) return;
+    if (!link_.mutex().try_lock()) return;
+    const MutexLock lock(link_.mutex(), kAdopt);
+    if (link_.is_polled()) return;
     link_.drain_completions();
     if (handles_.in_flight_count() > 0) return;
   }

@@ -22,9 +22,11 @@
 #include "client/src/session/device_session.h"
 #include "client/src/session/handle_table.h"
 #include "client/src/session/operation.h"
+#include "client/src/session/session_mutex.h"
 #include "client/src/start/config.h"
 #include "client/src/wire/allocator.h"
 #include "client/src/wire/rings.h"
+#include "daemon/base/mutex.h"
 #include "daemon/base/status.h"
 
 namespace rueda::client {
@@ -57,7 +59,8 @@ class Session final : private DaemonLink::Host {
   DeviceSession& device() { return device_; }
   // Waits for the end of an operation; timeout_ms < 0 means no limit. kTimeout leaves the handle
   // valid; any other return ends it.
-  Status wait(rueda_handle handle, int64_t timeout_ms, rueda_result* result);
+  Status wait(rueda_handle handle, int64_t timeout_ms, rueda_result* result)
+      RUEDA_EXCLUDES(session_mutex);
   // Waits until one of the handles has ended or is unknown, and returns its place in `handles`. No
   // handle is ended by this. kTimeout means that none ended in time.
   Result<size_t> wait_any(std::span<const rueda_handle> handles, int64_t timeout_ms);
@@ -85,7 +88,7 @@ class Session final : private DaemonLink::Host {
 
   // Waits for operations in flight, at most timeout_ms, and leaves the job, waiting as long again
   // for the answer. Nothing may be submitted afterwards. kTimeout names what was still in flight.
-  Status detach(int64_t timeout_ms);
+  Status detach(int64_t timeout_ms) RUEDA_EXCLUDES(session_mutex);
   // Leaves the job at the end of the process, if nothing is in flight and no other thread is at
   // work.
   void detach_if_idle(int64_t timeout_ms);
@@ -96,41 +99,43 @@ class Session final : private DaemonLink::Host {
   std::shared_ptr<ArenaAllocator> allocator() const { return allocator_; }
 
  private:
-  using Lock = DaemonLink::Lock;
-
   Session(Config config, Attachment daemon);
 
-  DaemonLink::Arrivals take_completions(CompletionRing& ring) override;
-  void on_over(const Status& reason) override;
+  DaemonLink::Arrivals take_completions(CompletionRing& ring)
+      RUEDA_REQUIRES(session_mutex) override;
+  void on_over(const Status& reason) RUEDA_REQUIRES(session_mutex) override;
   // Ends the operation of a completion. Returns true if it is one of ours, and says that an unread
   // message lies on the socket.
-  bool complete(const rueda_abi_completion& record, std::string_view text);
+  bool complete(const rueda_abi_completion& record, std::string_view text)
+      RUEDA_REQUIRES(session_mutex);
 
   // Finds the request's tensor id and its memory, which may be copied.
-  Status prepare(const TensorRequest& request, Operation& operation);
+  Status prepare(const TensorRequest& request, Operation& operation) RUEDA_EXCLUDES(session_mutex);
   // Submits an operation that moves no data, and waits for its end. Returns the value of its
   // completion, or the error that stands in place of its tensor id.
-  Result<uint32_t> agree(const Result<uint32_t>& tensor_id, const char* name);
+  Result<uint32_t> agree(const Result<uint32_t>& tensor_id, const char* name)
+      RUEDA_EXCLUDES(session_mutex);
   // Waits for room in the rings; an error says why there will be none.
-  Status wait_for_room(Lock& lock, size_t operations);
+  Status wait_for_room(MutexLock& lock, size_t operations) RUEDA_REQUIRES(session_mutex);
   // Frees the handle, whose tensor ids are held no more.
-  void give_handle_locked(Handle& handle);
-  // Copies the results of a handle to the caller's memory, without the lock. No other thread may be
-  // ending the handle.
-  void copy_out(Lock& lock, Handle& handle);
+  void give_handle(Handle& handle) RUEDA_REQUIRES(session_mutex);
+  // Copies the results of a handle to the caller's memory, without the mutex. No other thread may
+  // be ending the handle.
+  void copy_out(Handle& handle) RUEDA_REQUIRES(session_mutex);
   // Gives the handle back, and returns `reason`. None of its operations may be in flight.
-  Status refuse(Handle& handle, Status reason);
+  Status refuse(Handle& handle, Status reason) RUEDA_EXCLUDES(session_mutex);
   // Puts the handle in flight, and returns its id. A join, a declared plan or a change of process
   // sets goes behind everything that this rank has submitted, including submissions that are held
   // back.
-  rueda_handle push_locked(Handle& handle, bool goes_behind_all);
-  void take_tickets_locked(Handle& handle);
+  rueda_handle push(Handle& handle, bool goes_behind_all) RUEDA_REQUIRES(session_mutex);
+  void take_tickets(Handle& handle) RUEDA_REQUIRES(session_mutex);
   // Gives back the blocks and the device memory that the handle's operations use.
   void release(Handle& handle);
   // Releases and frees a handle for which nobody waits.
-  void forget_locked(Handle& handle);
+  void forget(Handle& handle) RUEDA_REQUIRES(session_mutex);
   // Returns false if the handle does not end in time.
-  bool wait_for_locked(Lock& lock, const Handle& handle, int64_t timeout_ms);
+  bool wait_for(MutexLock& lock, const Handle& handle, int64_t timeout_ms)
+      RUEDA_REQUIRES(session_mutex);
 
   const Config config_;
   DaemonLink link_;
@@ -138,11 +143,11 @@ class Session final : private DaemonLink::Host {
   ProcessSets process_sets_;
   InternCache interned_;
 
-  // The link's mutex guards these four.
   HandleTable handles_;
-  Repeats repeats_;
-  uint64_t frees_ = 0;  // blocks of rueda_alloc that have been freed
-  rueda_stats stats_{};
+  Repeats repeats_ RUEDA_GUARDED_BY(session_mutex);
+  // Counts the blocks of rueda_alloc that have been freed.
+  uint64_t frees_ RUEDA_GUARDED_BY(session_mutex) = 0;
+  rueda_stats stats_ RUEDA_GUARDED_BY(session_mutex){};
 
   DeviceSession device_;
 };
