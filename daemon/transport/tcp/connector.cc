@@ -5,11 +5,8 @@
 #include <utility>
 
 #include <boost/asio/post.hpp>
-#include <boost/asio/read.hpp>
-#include <boost/asio/write.hpp>
 
 #include "daemon/transport/frame_check.h"
-#include "daemon/transport/tcp/send_channel.h"
 
 namespace rueda::transport::tcp {
 
@@ -21,11 +18,13 @@ constexpr int64_t kMaxRetryMs = 500;
 }  // namespace
 
 Connector::Connector(asio::io_context& io, ConnectOptions options,
-                     std::shared_ptr<SocketTuner> tuner, std::shared_ptr<const RegionTable> regions,
-                     std::shared_ptr<Upgrader> upgrader, ConnectHandler done)
+                     std::shared_ptr<SocketTuner> tuner, std::shared_ptr<Wires> wires,
+                     std::shared_ptr<const RegionTable> regions, std::shared_ptr<Upgrader> upgrader,
+                     ConnectHandler done)
     : io_(io),
       options_(std::move(options)),
       tuner_(std::move(tuner)),
+      wires_(std::move(wires)),
       regions_(std::move(regions)),
       upgrader_(std::move(upgrader)),
       done_(std::move(done)),
@@ -92,9 +91,10 @@ void Connector::on_connected(const error_code& error) {
   if (error) return on_failure(error.message());
   // With nobody listening, the kernel may pick the port itself for our end and connect us to us.
   error_code ignored;
-  if (socket_.local_endpoint(ignored) == socket_.remote_endpoint(ignored)) {
-    return on_failure("nobody listens there");
-  }
+  const Endpoint peer = socket_.remote_endpoint(ignored);
+  if (socket_.local_endpoint(ignored) == peer) return on_failure("nobody listens there");
+  peer_ = to_string(peer);
+  wire_ = wires_->connected(std::move(socket_));
   say_hello();
 }
 
@@ -108,11 +108,9 @@ void Connector::say_hello() {
   seal(hello_, options_.token);
   last_cause_ = "it did not answer our hello; most likely it does not expect the channel (yet)";
   // A hello fits into a fresh socket, so an error here shows in the read as well.
-  asio::async_write(socket_, asio::buffer(&hello_, sizeof(hello_)),
-                    [self = shared_from_this()](const error_code&, size_t) {});
-  asio::async_read(
-      socket_, asio::buffer(&reply_, sizeof(reply_)),
-      [self = shared_from_this()](const error_code& error, size_t) { self->on_reply(error); });
+  wire_->write(&hello_, sizeof(hello_), [self = shared_from_this()](const error_code&) {});
+  wire_->read(&reply_, sizeof(reply_),
+              [self = shared_from_this()](const error_code& error) { self->on_reply(error); });
 }
 
 void Connector::on_reply(const error_code& error) {
@@ -131,15 +129,13 @@ void Connector::on_reply(const error_code& error) {
   if (reply_.answer == HelloAnswer::kOtherGeometry) {
     return finish(geometry_mismatch(options_.id, geometry_of(options_), geometry_of(reply_)));
   }
-  error_code ignored;
-  std::string peer = "node " + std::to_string(options_.id.to_node) + " (" +
-                     to_string(socket_.remote_endpoint(ignored)) + ")";
+  std::string peer = "node " + std::to_string(options_.id.to_node) + " (" + peer_ + ")";
   if (reply_.answer == HelloAnswer::kUpgrade && upgrader_ == nullptr) {
     return on_failure("it takes up an offer that was not made");
   }
   if (reply_.answer == HelloAnswer::kUpgrade) {
     upgrade_ = upgrader_->upgrade_sender(
-        std::move(socket_), options_, regions_, std::move(peer),
+        std::exchange(wire_, nullptr)->take_socket(), options_, regions_, std::move(peer),
         [self = shared_from_this()](Result<std::unique_ptr<SendChannel>> result) {
           self->on_upgraded(std::move(result));
         });
@@ -150,7 +146,7 @@ void Connector::on_reply(const error_code& error) {
                       ", which this daemon insists on: start all daemons with the same "
                       "--transport");
   }
-  finish(make_send_channel(std::move(socket_), options_, regions_, std::move(peer)));
+  finish(std::exchange(wire_, nullptr)->make_sender(options_, regions_, std::move(peer)));
 }
 
 void Connector::on_upgraded(Result<std::unique_ptr<SendChannel>> result) {
@@ -162,8 +158,7 @@ void Connector::on_upgraded(Result<std::unique_ptr<SendChannel>> result) {
 
 void Connector::on_failure(std::string cause) {
   last_cause_ = std::move(cause);
-  error_code ignored;
-  socket_.close(ignored);
+  close();
   if (next_endpoint_ < endpoints_.size()) return try_next_endpoint();
   retry_timer_.expires_after(std::chrono::milliseconds(retry_ms_));
   retry_ms_ = std::min(retry_ms_ * 2, kMaxRetryMs);
@@ -193,8 +188,13 @@ void Connector::cancel() {
   resolver_.cancel();
   deadline_.cancel();
   retry_timer_.cancel();
+  close();
+}
+
+void Connector::close() {
   error_code ignored;
   socket_.close(ignored);
+  if (wire_ != nullptr) std::exchange(wire_, nullptr)->close();
 }
 
 }  // namespace rueda::transport::tcp

@@ -14,6 +14,7 @@
 #include "daemon/transport/tcp/hello.h"
 #include "daemon/transport/tcp/socket_tuner.h"
 #include "daemon/transport/tcp/upgrade.h"
+#include "daemon/transport/tcp/wire.h"
 #include "daemon/transport/transport.h"
 
 namespace rueda::transport::tcp {
@@ -24,8 +25,8 @@ class Connector : public std::enable_shared_from_this<Connector> {
   // `done` is called once, and never from inside start(), unless the connector is cancelled before.
   // `upgrader` may be null.
   Connector(asio::io_context& io, ConnectOptions options, std::shared_ptr<SocketTuner> tuner,
-            std::shared_ptr<const RegionTable> regions, std::shared_ptr<Upgrader> upgrader,
-            ConnectHandler done);
+            std::shared_ptr<Wires> wires, std::shared_ptr<const RegionTable> regions,
+            std::shared_ptr<Upgrader> upgrader, ConnectHandler done);
 
   void start();
   void cancel();
@@ -39,6 +40,7 @@ class Connector : public std::enable_shared_from_this<Connector> {
   void say_hello();
   void on_reply(const error_code& error);
   void on_upgraded(Result<std::unique_ptr<SendChannel>> result);
+  void close();
   // Remembers the cause, and goes on with the next endpoint or with a later attempt.
   void on_failure(std::string cause);
   void on_deadline();
@@ -47,13 +49,16 @@ class Connector : public std::enable_shared_from_this<Connector> {
   asio::io_context& io_;
   const ConnectOptions options_;
   const std::shared_ptr<SocketTuner> tuner_;
+  const std::shared_ptr<Wires> wires_;
   const std::shared_ptr<const RegionTable> regions_;
   const std::shared_ptr<Upgrader> upgrader_;
   std::shared_ptr<Upgrade> upgrade_;  // Set while an upgrade is under way.
   ConnectHandler done_;               // Null once finished or cancelled.
   HostPort address_;
   Resolver resolver_;
-  Socket socket_;
+  Socket socket_;               // It is what connects.
+  std::shared_ptr<Wire> wire_;  // It is what is connected, and null before.
+  std::string peer_;            // The address that it is connected to.
   Timer deadline_;
   Timer retry_timer_;
   int64_t retry_ms_;

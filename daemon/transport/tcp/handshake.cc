@@ -6,8 +6,6 @@
 #include <utility>
 
 #include <boost/asio/post.hpp>
-#include <boost/asio/read.hpp>
-#include <boost/asio/write.hpp>
 
 #include "daemon/transport/frame_check.h"
 #include "daemon/transport/tcp/address.h"
@@ -21,13 +19,14 @@ constexpr int64_t kMaxHelloMs = 1'000;
 
 }  // namespace
 
-Handshake::Handshake(Listener& listener, Socket socket, asio::io_context& io)
-    : listener_(&listener), socket_(std::move(socket)), deadline_(io) {
-  error_code error;
-  const Endpoint peer = socket_.remote_endpoint(error);
-  peer_ = error ? "a peer that has left" : to_string(peer);
-  address_ = peer.address();
-}
+Handshake::Handshake(Listener& listener, std::shared_ptr<Wire> wire, const Endpoint& peer,
+                     asio::io_context& io)
+    : listener_(&listener),
+      wire_(std::move(wire)),
+      io_(io),
+      deadline_(io),
+      peer_(peer.port() == 0 ? "a peer that has left" : to_string(peer)),
+      address_(peer.address()) {}
 
 void Handshake::set_deadline(int64_t after_ms) {
   deadline_.expires_after(std::chrono::milliseconds(after_ms));
@@ -44,25 +43,23 @@ void Handshake::start(int64_t timeout_ms) {
   timeout_ms_ = timeout_ms;
   set_deadline(std::min(timeout_ms, kMaxHelloMs));
   // A stranger is known by its first bytes: no need to wait for more of them.
-  asio::async_read(socket_, asio::buffer(&hello_, kHelloPrefixBytes),
-                   [self = shared_from_this()](const error_code& error, size_t) {
-                     if (self->listener_ == nullptr) return;
-                     if (error) return self->fail(error);
-                     self->read_rest();
-                   });
+  wire_->read(&hello_, kHelloPrefixBytes, [self = shared_from_this()](const error_code& error) {
+    if (self->listener_ == nullptr) return;
+    if (error) return self->fail(error);
+    self->read_rest();
+  });
 }
 
 void Handshake::read_rest() {
   auto* const bytes = reinterpret_cast<std::byte*>(&hello_);
   const Status status = check_hello_prefix(std::span<const std::byte>(bytes, kHelloPrefixBytes));
   if (!status.is_ok()) return fail(status);
-  asio::async_read(socket_,
-                   asio::buffer(bytes + kHelloPrefixBytes, sizeof(hello_) - kHelloPrefixBytes),
-                   [self = shared_from_this()](const error_code& error, size_t) {
-                     if (self->listener_ == nullptr) return;
-                     if (error) return self->fail(error);
-                     self->on_hello();
-                   });
+  wire_->read(bytes + kHelloPrefixBytes, sizeof(hello_) - kHelloPrefixBytes,
+              [self = shared_from_this()](const error_code& error) {
+                if (self->listener_ == nullptr) return;
+                if (error) return self->fail(error);
+                self->on_hello();
+              });
 }
 
 void Handshake::on_hello() {
@@ -98,7 +95,7 @@ void Handshake::on_hello() {
 void Handshake::wait_for_announcement() {
   is_early_ = true;
   set_deadline(timeout_ms_);
-  socket_.async_wait(Socket::wait_read, [self = shared_from_this()](const error_code& cancelled) {
+  wire_->wait_for_more([self = shared_from_this()](const error_code& cancelled) {
     if (cancelled || self->listener_ == nullptr) return;
     self->fail(Status(Code::kNodeLost,
                       "it did not wait until " + describe(self->hello_.id) + " was expected here"));
@@ -107,9 +104,8 @@ void Handshake::wait_for_announcement() {
 
 void Handshake::announce() {
   is_early_ = false;
-  error_code ignored;
-  socket_.cancel(ignored);
-  asio::post(socket_.get_executor(), [self = shared_from_this()] {
+  wire_->cancel_wait();
+  asio::post(io_, [self = shared_from_this()] {
     if (self->listener_ != nullptr) self->on_hello();
   });
 }
@@ -121,10 +117,10 @@ void Handshake::answer(HelloAnswer answer) {
   reply_.slot_bytes = options.slots.slot_bytes;
   reply_.streams = static_cast<uint16_t>(options.streams);
   seal(reply_, hello_, options.token);
-  asio::async_write(socket_, asio::buffer(&reply_, sizeof(reply_)),
-                    [self = shared_from_this(), answer](const error_code& error, size_t) {
-                      if (self->listener_ != nullptr) self->on_answered(error, answer);
-                    });
+  wire_->write(&reply_, sizeof(reply_),
+               [self = shared_from_this(), answer](const error_code& error) {
+                 if (self->listener_ != nullptr) self->on_answered(error, answer);
+               });
 }
 
 void Handshake::on_answered(const error_code& error, HelloAnswer answer) {
@@ -153,8 +149,7 @@ void Handshake::abandon() {
   if (claimed_ != nullptr) claimed_->is_claimed = false;
   claimed_ = nullptr;
   deadline_.cancel();
-  error_code ignored;
-  socket_.close(ignored);
+  if (wire_ != nullptr) wire_->close();
 }
 
 }  // namespace rueda::transport::tcp

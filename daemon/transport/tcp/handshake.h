@@ -3,15 +3,18 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "daemon/transport/tcp/listener.h"
+#include "daemon/transport/tcp/wire.h"
 
 namespace rueda::transport::tcp {
 
 // Its listener's set holds a handshake, and so do the operations under way.
 class Handshake : public std::enable_shared_from_this<Handshake> {
  public:
-  Handshake(Listener& listener, Socket socket, asio::io_context& io);
+  Handshake(Listener& listener, std::shared_ptr<Wire> wire, const Endpoint& peer,
+            asio::io_context& io);
 
   void start(int64_t timeout_ms);
   // Says that the channel that this waits for has been announced. The answer leaves from a fresh
@@ -27,7 +30,8 @@ class Handshake : public std::enable_shared_from_this<Handshake> {
   bool is_proven() const { return claimed_ != nullptr; }
   // Returns true if a hello for this channel has come before the channel was announced.
   bool waits_for(const ChannelId& id) const { return is_early_ && hello_.id == id; }
-  Socket& socket() { return socket_; }
+  // Gives the wire away, which is not closed with the handshake then.
+  std::shared_ptr<Wire> take_wire() { return std::exchange(wire_, nullptr); }
   // Returns true if the peer was told that its offer of an upgrade is taken up.
   bool upgrades() const { return reply_.answer == HelloAnswer::kUpgrade; }
 
@@ -41,8 +45,9 @@ class Handshake : public std::enable_shared_from_this<Handshake> {
   void fail(const Status& why);
   void fail(const error_code& error);
 
-  Listener* listener_;  // Null once abandoned.
-  Socket socket_;
+  Listener* listener_;          // Null once abandoned.
+  std::shared_ptr<Wire> wire_;  // Null once taken, or once abandoned.
+  asio::io_context& io_;
   Timer deadline_;
   std::string peer_;
   boost::asio::ip::address address_;

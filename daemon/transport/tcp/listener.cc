@@ -13,7 +13,6 @@
 #include "daemon/transport/frame_check.h"
 #include "daemon/transport/tcp/address.h"
 #include "daemon/transport/tcp/handshake.h"
-#include "daemon/transport/tcp/receive_channel.h"
 
 namespace rueda::transport::tcp {
 
@@ -25,9 +24,11 @@ constexpr std::chrono::milliseconds kAcceptPause{100};
 }  // namespace
 
 Listener::Listener(asio::io_context& io, std::shared_ptr<SocketTuner> tuner,
-                   std::shared_ptr<Upgrader> upgrader, int64_t hello_timeout_ms)
+                   std::shared_ptr<Wires> wires, std::shared_ptr<Upgrader> upgrader,
+                   int64_t hello_timeout_ms)
     : io_(io),
       tuner_(std::move(tuner)),
+      wires_(std::move(wires)),
       upgrader_(std::move(upgrader)),
       hello_timeout_ms_(hello_timeout_ms),
       acceptor_(io),
@@ -85,7 +86,10 @@ void Listener::on_accept(const error_code& error, Socket socket) {
       evict("there are " + std::to_string(kMaxHandshakes) +
             " connections already that have not said who they are");
     }
-    handshakes_.push_back(std::make_shared<Handshake>(*this, std::move(socket), io_));
+    error_code gone;
+    const Endpoint peer = socket.remote_endpoint(gone);
+    handshakes_.push_back(
+        std::make_shared<Handshake>(*this, wires_->accepted(std::move(socket), peer), peer, io_));
     handshakes_.back()->start(hello_timeout_ms_);
   }
   accept();
@@ -220,16 +224,16 @@ void Listener::welcome(const std::shared_ptr<Handshake>& handshake,
   }
   const std::string peer =
       "node " + std::to_string(expectation->options.id.from_node) + " (" + handshake->peer() + ")";
-  Socket socket = std::move(handshake->socket());
+  const std::shared_ptr<Wire> wire = handshake->take_wire();
   const bool upgrades = handshake->upgrades();
   handshake->abandon();
   if (!upgrades) {
-    finish(expectation, make_receive_channel(std::move(socket), expectation->options, peer));
+    finish(expectation, wire->make_receiver(expectation->options, peer));
     return;
   }
   expectation->is_claimed = true;
   expectation->upgrade =
-      upgrader_->upgrade_receiver(std::move(socket), expectation->options, peer,
+      upgrader_->upgrade_receiver(wire->take_socket(), expectation->options, peer,
                                   [self = shared_from_this(), expectation,
                                    peer](Result<std::unique_ptr<ReceiveChannel>> result) {
                                     self->on_upgraded(expectation, peer, std::move(result));

@@ -14,6 +14,7 @@
 #include "daemon/transport/tcp/log_limiter.h"
 #include "daemon/transport/tcp/socket_tuner.h"
 #include "daemon/transport/tcp/upgrade.h"
+#include "daemon/transport/tcp/wire.h"
 #include "daemon/transport/transport.h"
 
 namespace rueda::transport::tcp {
@@ -25,7 +26,7 @@ class Handshake;
 class Listener : public std::enable_shared_from_this<Listener> {
  public:
   // `upgrader` may be null.
-  Listener(asio::io_context& io, std::shared_ptr<SocketTuner> tuner,
+  Listener(asio::io_context& io, std::shared_ptr<SocketTuner> tuner, std::shared_ptr<Wires> wires,
            std::shared_ptr<Upgrader> upgrader, int64_t hello_timeout_ms);
   ~Listener();
 
@@ -79,6 +80,7 @@ class Listener : public std::enable_shared_from_this<Listener> {
 
   asio::io_context& io_;
   const std::shared_ptr<SocketTuner> tuner_;
+  const std::shared_ptr<Wires> wires_;
   const std::shared_ptr<Upgrader> upgrader_;
   const int64_t hello_timeout_ms_;
   Acceptor acceptor_;

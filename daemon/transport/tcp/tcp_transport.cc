@@ -10,6 +10,7 @@
 #include "daemon/transport/tcp/connector.h"
 #include "daemon/transport/tcp/listener.h"
 #include "daemon/transport/tcp/socket_tuner.h"
+#include "daemon/transport/tcp/wire.h"
 
 namespace rueda::transport {
 
@@ -18,15 +19,18 @@ namespace {
 class TcpTransport final : public Transport {
  public:
   TcpTransport(boost::asio::io_context& io, TcpOptions options,
-               std::shared_ptr<tcp::Upgrader> upgrader)
+               std::shared_ptr<tcp::Upgrader> upgrader, std::shared_ptr<tcp::Wires> wires)
       : io_(io),
+        wires_(std::move(wires)),
         upgrader_(std::move(upgrader)),
         tuner_(std::make_shared<tcp::SocketTuner>(std::move(options.congestion))),
-        listener_(
-            std::make_shared<tcp::Listener>(io, tuner_, upgrader_, options.hello_timeout_ms)) {}
+        listener_(std::make_shared<tcp::Listener>(io, tuner_, wires_, upgrader_,
+                                                  options.hello_timeout_ms)) {}
   ~TcpTransport() override { stop(); }
 
-  const char* name() const override { return upgrader_ != nullptr ? upgrader_->name() : "tcp"; }
+  const char* name() const override {
+    return upgrader_ != nullptr ? upgrader_->name() : wires_->name();
+  }
   Status is_viable() const override {
     const Status status = tuner_->is_viable();
     if (!status.is_ok() || upgrader_ == nullptr || !upgrader_->is_required()) return status;
@@ -55,6 +59,7 @@ class TcpTransport final : public Transport {
 
  private:
   boost::asio::io_context& io_;
+  const std::shared_ptr<tcp::Wires> wires_;
   const std::shared_ptr<tcp::Upgrader> upgrader_;  // Null if there is none.
   const std::shared_ptr<RegionTable> regions_ = std::make_shared<RegionTable>();
   const std::shared_ptr<tcp::SocketTuner> tuner_;
@@ -70,8 +75,8 @@ void TcpTransport::connect(ConnectOptions options, ConnectHandler handler) {
     // The handler may destroy the transport: nothing of it is touched behind this line.
     handler(std::move(result));
   };
-  auto connector = std::make_shared<tcp::Connector>(io_, std::move(options), tuner_, regions_,
-                                                    upgrader_, std::move(done));
+  auto connector = std::make_shared<tcp::Connector>(io_, std::move(options), tuner_, wires_,
+                                                    regions_, upgrader_, std::move(done));
   if (!connectors_.emplace(id, connector).second) {
     boost::asio::post(io_, [id, handler] { handler(taken(id)); });
     return;
@@ -104,8 +109,11 @@ void TcpTransport::stop() {
 }  // namespace
 
 std::unique_ptr<Transport> make_tcp_transport(boost::asio::io_context& io, TcpOptions options,
-                                              std::shared_ptr<tcp::Upgrader> upgrader) {
-  return std::make_unique<TcpTransport>(io, std::move(options), std::move(upgrader));
+                                              std::shared_ptr<tcp::Upgrader> upgrader,
+                                              std::shared_ptr<tcp::Wires> wires) {
+  if (wires == nullptr) wires = tcp::make_tcp_wires();
+  return std::make_unique<TcpTransport>(io, std::move(options), std::move(upgrader),
+                                        std::move(wires));
 }
 
 }  // namespace rueda::transport

@@ -22,12 +22,15 @@ struct TcpOptions {
 
 namespace tcp {
 class Upgrader;
-}
+class Wires;
+}  // namespace tcp
 
 // `io` must outlive the transport and its channels, and one thread must run it. Channels may
 // outlive the transport. `upgrader` makes more of connections whose other end has one of its kind;
-// null: all channels are over TCP.
+// null: all channels are over TCP. `wires` carry hello and frames; null: the connections themselves
+// do.
 std::unique_ptr<Transport> make_tcp_transport(boost::asio::io_context& io, TcpOptions options = {},
-                                              std::shared_ptr<tcp::Upgrader> upgrader = nullptr);
+                                              std::shared_ptr<tcp::Upgrader> upgrader = nullptr,
+                                              std::shared_ptr<tcp::Wires> wires = nullptr);
 
 }  // namespace rueda::transport
