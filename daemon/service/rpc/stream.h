@@ -9,7 +9,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include "daemon/base/status.h"
-#include "daemon/service/rpc/calls.h"
+#include "daemon/rpc/calls.h"
 #include "rueda/v1/control.grpc.pb.h"
 
 namespace rueda::service {

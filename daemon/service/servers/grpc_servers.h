@@ -11,7 +11,7 @@
 
 #include "daemon/service/links/acceptor.h"
 #include "daemon/service/links/control_plane.h"
-#include "daemon/service/rpc/call_queue.h"
+#include "daemon/rpc/call_queue.h"
 #include "daemon/service/services/admin_service.h"
 #include "daemon/service/services/agent_service.h"
 #include "daemon/service/services/health_service.h"

@@ -8,7 +8,7 @@
 #include "daemon/engine/node/engine.h"
 #include "daemon/service/links/control_plane.h"
 #include "daemon/service/members/daemon_info.h"
-#include "daemon/service/rpc/calls.h"
+#include "daemon/rpc/calls.h"
 #include "daemon/service/services/agent_service.h"
 #include "daemon/service/services/prober.h"
 #include "rueda/v1/admin.grpc.pb.h"

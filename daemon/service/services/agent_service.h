@@ -13,7 +13,7 @@
 #include "daemon/engine/node/engine.h"
 #include "daemon/service/members/daemon_info.h"
 #include "daemon/service/members/membership.h"
-#include "daemon/service/rpc/calls.h"
+#include "daemon/rpc/calls.h"
 #include "rueda/v1/agent.grpc.pb.h"
 
 namespace rueda::service {

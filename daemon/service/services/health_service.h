@@ -1,6 +1,6 @@
 // The methods Check and Watch of grpc.health.v1
 // (https://github.com/grpc/grpc/blob/master/doc/health-checking.md). gRPC's own service is written
-// for its callback interface, whose threads are never idle (daemon/service/rpc/call_queue.h).
+// for its callback interface, whose threads are never idle (daemon/rpc/call_queue.h).
 // Messages have one field each, and are read and written by hand.
 #pragma once
 
@@ -13,7 +13,7 @@
 #include <grpcpp/impl/service_type.h>
 
 #include "daemon/base/mutex.h"
-#include "daemon/service/rpc/calls.h"
+#include "daemon/rpc/calls.h"
 
 namespace rueda::service {
 

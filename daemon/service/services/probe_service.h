@@ -11,7 +11,7 @@
 #include "daemon/engine/node/engine.h"
 #include "daemon/service/members/daemon_info.h"
 #include "daemon/service/members/membership.h"
-#include "daemon/service/rpc/calls.h"
+#include "daemon/rpc/calls.h"
 #include "daemon/service/services/errand_desk.h"
 #include "daemon/service/services/prober.h"
 #include "rueda/v1/probe.grpc.pb.h"

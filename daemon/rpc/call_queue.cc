@@ -1,4 +1,4 @@
-#include "daemon/service/rpc/call_queue.h"
+#include "daemon/rpc/call_queue.h"
 
 #include <pthread.h>
 #include <spdlog/spdlog.h>

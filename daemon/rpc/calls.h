@@ -17,7 +17,7 @@
 #include <grpcpp/support/async_unary_call.h>
 
 #include "daemon/base/no_exception.h"
-#include "daemon/service/rpc/call_queue.h"
+#include "daemon/rpc/call_queue.h"
 
 namespace rueda::service {
 
