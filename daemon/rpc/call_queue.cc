@@ -6,7 +6,7 @@
 #include "daemon/base/mutex.h"
 #include "daemon/base/no_exception.h"
 
-namespace rueda::service {
+namespace rueda::rpc {
 
 CallQueue::CallQueue(grpc::ServerBuilder& builder)
     : queue_(builder.AddCompletionQueue()), thread_([this] { run(); }) {}
@@ -42,4 +42,4 @@ void CallQueue::stop() {
   thread_.join();
 }
 
-}  // namespace rueda::service
+}  // namespace rueda::rpc

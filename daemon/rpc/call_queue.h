@@ -14,7 +14,7 @@
 
 #include "daemon/base/mutex.h"
 
-namespace rueda::service {
+namespace rueda::rpc {
 
 // It is called when an operation has ended; `ok` is that of grpc::CompletionQueue::Next().
 using Ended = std::function<void(bool ok)>;
@@ -48,4 +48,4 @@ class CallQueue {
   std::thread thread_;
 };
 
-}  // namespace rueda::service
+}  // namespace rueda::rpc

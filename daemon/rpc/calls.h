@@ -19,7 +19,7 @@
 #include "daemon/base/no_exception.h"
 #include "daemon/rpc/call_queue.h"
 
-namespace rueda::service {
+namespace rueda::rpc {
 
 // Counts a call's operations under way, so that the call knows when gRPC has finished with it.
 class Call {
@@ -261,4 +261,4 @@ class ClientCall : public Call {
   grpc::Status status_;
 };
 
-}  // namespace rueda::service
+}  // namespace rueda::rpc

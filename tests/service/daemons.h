@@ -53,7 +53,7 @@ class Daemon {
     builder.AddListeningPort("127.0.0.1:" + std::to_string(port), grpc::InsecureServerCredentials(),
                              &port_);
     builder.RegisterService(&service_.grpc_service());
-    queue_ = std::make_unique<CallQueue>(builder);
+    queue_ = std::make_unique<rpc::CallQueue>(builder);
     server_ = builder.BuildAndStart();
     plane.set_queue(*queue_);
     service_.serve(*queue_);
@@ -97,7 +97,7 @@ class Daemon {
  private:
   ControlService service_;
   int port_ = 0;
-  std::unique_ptr<CallQueue> queue_;
+  std::unique_ptr<rpc::CallQueue> queue_;
   std::unique_ptr<grpc::Server> server_;
   bool stopped_ = false;
 };

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "daemon/base/mutex.h"
+#include "daemon/rpc/peer_name.h"
 
 namespace rueda::service {
 namespace {
@@ -56,24 +57,11 @@ std::optional<Address> address_of(const sockaddr_storage& from) {
   return to;
 }
 
-std::string percent_decoded(const std::string& text) {
-  std::string decoded;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '%' && i + 2 < text.size()) {
-      decoded += static_cast<char>(std::strtol(text.substr(i + 1, 2).c_str(), nullptr, 16));
-      i += 2;
-    } else {
-      decoded += text[i];
-    }
-  }
-  return decoded;
-}
-
 // Reads gRPC's name of a peer: "ipv4:10.0.0.1:4711" or "ipv6:%5Bfe80::1%25eth0%5D:4711".
 std::optional<Address> address_of(const std::string& peer) {
   const bool is_v6 = peer.starts_with("ipv6:");
   if (!is_v6 && !peer.starts_with("ipv4:")) return std::nullopt;
-  std::string text = percent_decoded(peer.substr(5));
+  std::string text = rpc::percent_decoded(peer.substr(5));
   const size_t colon = text.rfind(':');
   if (colon == std::string::npos) return std::nullopt;
   Address to;

@@ -210,7 +210,7 @@ void GrpcControlPlane::adopt(Link& link, std::shared_ptr<Stream> stream) {
   arm_watch();
 }
 
-void GrpcControlPlane::accept(CallQueue& queue, std::unique_ptr<LinkArrival> arrival) {
+void GrpcControlPlane::accept(rpc::CallQueue& queue, std::unique_ptr<LinkArrival> arrival) {
   // It has address and port, which name one connection.
   const std::string peer_address = arrival->context.peer();
   AcceptedStream accepted = accept_stream(queue, std::move(arrival));

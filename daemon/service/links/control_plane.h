@@ -63,7 +63,7 @@ class GrpcControlPlane final : public engine::ControlPlane {
   // Must be called before anything else. The events must outlive this object.
   void set_events(engine::ControlEvents* events) { events_ = events; }
   // Must be called before a link is dialled. The queue must outlive every stream, that is stop().
-  void set_queue(CallQueue& queue) { queue_ = &queue; }
+  void set_queue(rpc::CallQueue& queue) { queue_ = &queue; }
   // Sets the function that is told whether a job needs an accepted connection, by gRPC's name of
   // its peer.
   void set_keeper(std::function<void(const std::string& peer, bool needed)> keeper) {
@@ -81,7 +81,7 @@ class GrpcControlPlane final : public engine::ControlPlane {
   void send(engine::LinkId link, const engine::CommunicatorMessage& message) override;
 
   // Takes a stream that a peer has opened to this daemon's control service. Thread-safe.
-  void accept(CallQueue& queue, std::unique_ptr<LinkArrival> arrival);
+  void accept(rpc::CallQueue& queue, std::unique_ptr<LinkArrival> arrival);
 
   std::vector<PeerSnapshot> peers() const;
   // Closes every link, without events. `done` is called when gRPC has released all of them, or
@@ -167,7 +167,7 @@ class GrpcControlPlane final : public engine::ControlPlane {
   const ControlPlaneOptions options_;
   NameResolver resolver_;
   engine::ControlEvents* events_ = nullptr;
-  CallQueue* queue_ = nullptr;
+  rpc::CallQueue* queue_ = nullptr;
   std::function<void(const std::string& peer, bool needed)> keeper_;
   std::map<engine::LinkId, Link> links_;
   Crowd<engine::LinkId> strangers_;                // By machine.

@@ -196,9 +196,9 @@ class StreamCore : public Side, public Stream {
   bool over_ RUEDA_GUARDED_BY(mutex_) = false;  // gRPC has finished with the call.
 };
 
-class ClientStream final : public StreamCore<ClientCall<grpc::ByteBuffer, grpc::ByteBuffer>> {
+class ClientStream final : public StreamCore<rpc::ClientCall<grpc::ByteBuffer, grpc::ByteBuffer>> {
  public:
-  ClientStream(CallQueue& queue, const std::shared_ptr<grpc::Channel>& channel)
+  ClientStream(rpc::CallQueue& queue, const std::shared_ptr<grpc::Channel>& channel)
       : StreamCore(queue), stub_(channel) {}
 
   void open(StreamEvents events, std::shared_ptr<Stream> self) {
@@ -228,7 +228,7 @@ class ClientStream final : public StreamCore<ClientCall<grpc::ByteBuffer, grpc::
   bool drained_ RUEDA_GUARDED_BY(mutex_) = false;
 };
 
-class ServerStream final : public StreamCore<ServerCall<grpc::ByteBuffer, grpc::ByteBuffer>> {
+class ServerStream final : public StreamCore<rpc::ServerCall<grpc::ByteBuffer, grpc::ByteBuffer>> {
  public:
   using StreamCore::keep_alive;
   using StreamCore::start;
@@ -252,14 +252,15 @@ class ServerStream final : public StreamCore<ServerCall<grpc::ByteBuffer, grpc::
 
 }  // namespace
 
-std::shared_ptr<Stream> open_stream(CallQueue& queue, const std::shared_ptr<grpc::Channel>& channel,
+std::shared_ptr<Stream> open_stream(rpc::CallQueue& queue,
+                                    const std::shared_ptr<grpc::Channel>& channel,
                                     StreamEvents events) {
   auto stream = std::make_shared<ClientStream>(queue, channel);
   stream->open(std::move(events), stream);
   return stream;
 }
 
-AcceptedStream accept_stream(CallQueue& queue, std::unique_ptr<LinkArrival> arrival) {
+AcceptedStream accept_stream(rpc::CallQueue& queue, std::unique_ptr<LinkArrival> arrival) {
   auto stream = std::make_shared<ServerStream>(queue, std::move(arrival));
   stream->keep_alive(stream);
   return {stream, [stream](StreamEvents events) { stream->start(std::move(events)); }};

@@ -48,11 +48,12 @@ struct StreamEvents {
 };
 
 // Dials a stream. It keeps itself alive until it has closed.
-std::shared_ptr<Stream> open_stream(CallQueue& queue, const std::shared_ptr<grpc::Channel>& channel,
+std::shared_ptr<Stream> open_stream(rpc::CallQueue& queue,
+                                    const std::shared_ptr<grpc::Channel>& channel,
                                     StreamEvents events);
 
 // Messages are not parsed, because how large a message may be depends on who sends it.
-using LinkArrival = Arrival<grpc::ByteBuffer, grpc::ByteBuffer>;
+using LinkArrival = rpc::Arrival<grpc::ByteBuffer, grpc::ByteBuffer>;
 
 // The server's end of a new stream, which also keeps itself alive until it has closed.
 struct AcceptedStream {
@@ -60,6 +61,6 @@ struct AcceptedStream {
   // Must be called once, when `events` may arrive.
   std::function<void(StreamEvents)> start;
 };
-AcceptedStream accept_stream(CallQueue& queue, std::unique_ptr<LinkArrival> arrival);
+AcceptedStream accept_stream(rpc::CallQueue& queue, std::unique_ptr<LinkArrival> arrival);
 
 }  // namespace rueda::service

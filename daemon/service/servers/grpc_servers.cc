@@ -50,8 +50,8 @@ void bound(grpc::ServerBuilder& builder) {
 
 }  // namespace
 
-void ControlService::serve(CallQueue& queue) {
-  await_streams<LinkArrival>(
+void ControlService::serve(rpc::CallQueue& queue) {
+  rpc::await_streams<LinkArrival>(
       queue,
       [this, &queue](LinkArrival& arrival, void* tag) {
         service_.RequestLink(&arrival.context, &arrival.stream, queue.get(), queue.get(), tag);
@@ -90,7 +90,7 @@ void GrpcServers::prepare(Served& served, grpc::ServerBuilder& builder) {
   // learn how much data may be in flight.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   builder.RegisterService(&served.health.grpc_service());
-  served.queue = std::make_unique<CallQueue>(builder);
+  served.queue = std::make_unique<rpc::CallQueue>(builder);
   served.server = builder.BuildAndStart();
 }
 

@@ -9,9 +9,9 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include "daemon/rpc/call_queue.h"
 #include "daemon/service/links/acceptor.h"
 #include "daemon/service/links/control_plane.h"
-#include "daemon/rpc/call_queue.h"
 #include "daemon/service/services/admin_service.h"
 #include "daemon/service/services/agent_service.h"
 #include "daemon/service/services/health_service.h"
@@ -27,7 +27,7 @@ class ControlService {
   // Returns the service for the builder of the one server that it is part of.
   grpc::Service& grpc_service() { return service_; }
   // Takes calls as long as that server runs.
-  void serve(CallQueue& queue);
+  void serve(rpc::CallQueue& queue);
 
  private:
   GrpcControlPlane& plane_;
@@ -62,7 +62,7 @@ class GrpcServers {
   // A server with its queue and thread.
   struct Served {
     explicit Served(const std::function<bool()>& is_well) : health(is_well) {}
-    std::unique_ptr<CallQueue> queue;
+    std::unique_ptr<rpc::CallQueue> queue;
     std::unique_ptr<grpc::Server> server;
     HealthService health;
   };

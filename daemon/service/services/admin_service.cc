@@ -63,12 +63,12 @@ void fill_stall(const engine::StallSnapshot& from, v1::ListStallsReply::Stall& t
   to.set_text(from.text);
 }
 
-using ProbeCall = ServerCall<v1::ProbeRequest, v1::ProbeReply>;
+using ProbeCall = rpc::ServerCall<v1::ProbeRequest, v1::ProbeReply>;
 
 // One probe. It deletes itself when gRPC has finished with it.
 class ProbeStream final : public ProbeCall {
  public:
-  ProbeStream(CallQueue& queue, Arrived arrival, Prober* prober, bool is_operator)
+  ProbeStream(rpc::CallQueue& queue, Arrived arrival, Prober* prober, bool is_operator)
       : ProbeCall(queue, std::move(arrival)), prober_(prober), is_operator_(is_operator) {
     start_read(&request_);
   }
@@ -104,7 +104,7 @@ class ProbeStream final : public ProbeCall {
 
 }  // namespace
 
-void AdminService::serve(CallQueue& queue) {
+void AdminService::serve(rpc::CallQueue& queue) {
   // These answers take at most a fifth of the loop's time, however many operators ask.
   const auto answer = [this](auto& call) {
     control_loop_.post([this, &call] {
@@ -114,38 +114,38 @@ void AdminService::serve(CallQueue& queue) {
       call.finish();
     });
   };
-  UnaryCall<v1::GetStatusRequest, v1::GetStatusReply>::await_in_turn(
+  rpc::UnaryCall<v1::GetStatusRequest, v1::GetStatusReply>::await_in_turn(
       queue,
       [this, &queue](auto* context, auto* request, auto* writer, void* tag) {
         service_.RequestGetStatus(context, request, writer, queue.get(), queue.get(), tag);
       },
       answer);
-  UnaryCall<v1::ListJobsRequest, v1::ListJobsReply>::await_in_turn(
+  rpc::UnaryCall<v1::ListJobsRequest, v1::ListJobsReply>::await_in_turn(
       queue,
       [this, &queue](auto* context, auto* request, auto* writer, void* tag) {
         service_.RequestListJobs(context, request, writer, queue.get(), queue.get(), tag);
       },
       answer);
-  UnaryCall<v1::ListPlansRequest, v1::ListPlansReply>::await_in_turn(
+  rpc::UnaryCall<v1::ListPlansRequest, v1::ListPlansReply>::await_in_turn(
       queue,
       [this, &queue](auto* context, auto* request, auto* writer, void* tag) {
         service_.RequestListPlans(context, request, writer, queue.get(), queue.get(), tag);
       },
       answer);
-  UnaryCall<v1::ListPeersRequest, v1::ListPeersReply>::await_in_turn(
+  rpc::UnaryCall<v1::ListPeersRequest, v1::ListPeersReply>::await_in_turn(
       queue,
       [this, &queue](auto* context, auto* request, auto* writer, void* tag) {
         service_.RequestListPeers(context, request, writer, queue.get(), queue.get(), tag);
       },
       answer);
-  UnaryCall<v1::ListStallsRequest, v1::ListStallsReply>::await_in_turn(
+  rpc::UnaryCall<v1::ListStallsRequest, v1::ListStallsReply>::await_in_turn(
       queue,
       [this, &queue](auto* context, auto* request, auto* writer, void* tag) {
         service_.RequestListStalls(context, request, writer, queue.get(), queue.get(), tag);
       },
       answer);
   using ProbeArrival = ProbeCall::Arrived::element_type;
-  await_streams<ProbeArrival>(
+  rpc::await_streams<ProbeArrival>(
       queue,
       [this, &queue](ProbeArrival& arrival, void* tag) {
         service_.RequestProbe(&arrival.context, &arrival.stream, queue.get(), queue.get(), tag);

@@ -6,9 +6,9 @@
 
 #include "daemon/engine/loops/poster.h"
 #include "daemon/engine/node/engine.h"
+#include "daemon/rpc/calls.h"
 #include "daemon/service/links/control_plane.h"
 #include "daemon/service/members/daemon_info.h"
-#include "daemon/rpc/calls.h"
 #include "daemon/service/services/agent_service.h"
 #include "daemon/service/services/prober.h"
 #include "rueda/v1/admin.grpc.pb.h"
@@ -33,7 +33,7 @@ class AdminService {
   // Returns the service for the builder of the one server that it is part of.
   grpc::Service& grpc_service() { return service_; }
   // Takes calls as long as that server runs.
-  void serve(CallQueue& queue);
+  void serve(rpc::CallQueue& queue);
 
  private:
   void fill(v1::GetStatusReply& reply) const;
@@ -42,7 +42,7 @@ class AdminService {
   void fill(v1::ListPeersReply& reply) const;
   void fill(v1::ListStallsReply& reply) const;
 
-  using TimelineCall = UnaryCall<v1::RequestTimelineRequest, v1::RequestTimelineReply>;
+  using TimelineCall = rpc::UnaryCall<v1::RequestTimelineRequest, v1::RequestTimelineReply>;
   void request_timeline(TimelineCall& call);
 
   v1::Admin::AsyncService service_;

@@ -32,13 +32,13 @@ grpc::Status refusal(const Status& status) {
 
 constexpr size_t kMaxTimelineBatches = 64;
 
-using RunCall = ServerCall<v1::AgentRequest, v1::AgentEvent>;
+using RunCall = rpc::ServerCall<v1::AgentRequest, v1::AgentEvent>;
 
 // One launcher's stream. It holds itself until gRPC has finished with it; the control loop holds it
 // too.
 class LauncherStream final : public RunCall {
  public:
-  LauncherStream(CallQueue& queue, Arrived arrival, const engine::LoopPoster& control_loop,
+  LauncherStream(rpc::CallQueue& queue, Arrived arrival, const engine::LoopPoster& control_loop,
                  engine::Engine& engine, const Membership& membership,
                  std::optional<session::Credentials> peer)
       : RunCall(queue, std::move(arrival)),
@@ -223,9 +223,9 @@ std::optional<session::Credentials> PeerCredentials::find(const std::string& pee
   return it->second;
 }
 
-void AgentService::serve(CallQueue& queue) {
+void AgentService::serve(rpc::CallQueue& queue) {
   using RunArrival = RunCall::Arrived::element_type;
-  await_streams<RunArrival>(
+  rpc::await_streams<RunArrival>(
       queue,
       [this, &queue](RunArrival& arrival, void* tag) {
         service_.RequestRun(&arrival.context, &arrival.stream, queue.get(), queue.get(), tag);
@@ -234,7 +234,7 @@ void AgentService::serve(CallQueue& queue) {
         const std::optional<session::Credentials> peer = credentials_.find(arrival->context.peer());
         new LauncherStream(queue, std::move(arrival), control_loop_, engine_, membership_, peer);
       });
-  using DescribeCall = UnaryCall<v1::DescribeRequest, v1::DescribeReply>;
+  using DescribeCall = rpc::UnaryCall<v1::DescribeRequest, v1::DescribeReply>;
   DescribeCall::await(
       queue,
       [this, &queue](auto* context, auto* request, auto* writer, void* tag) {

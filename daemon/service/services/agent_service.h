@@ -11,9 +11,9 @@
 #include "daemon/base/mutex.h"
 #include "daemon/engine/loops/poster.h"
 #include "daemon/engine/node/engine.h"
+#include "daemon/rpc/calls.h"
 #include "daemon/service/members/daemon_info.h"
 #include "daemon/service/members/membership.h"
-#include "daemon/rpc/calls.h"
 #include "rueda/v1/agent.grpc.pb.h"
 
 namespace rueda::service {
@@ -45,7 +45,7 @@ class AgentService {
   // Returns the service for the builder of the one server that it is part of.
   grpc::Service& grpc_service() { return service_; }
   // Takes calls as long as that server runs.
-  void serve(CallQueue& queue);
+  void serve(rpc::CallQueue& queue);
 
  private:
   void describe(v1::DescribeReply& reply) const;

@@ -50,7 +50,7 @@ grpc::ByteBuffer response(Serving serving) {
   return {&slice, 1};
 }
 
-using HealthCall = ServerCall<grpc::ByteBuffer, grpc::ByteBuffer>;
+using HealthCall = rpc::ServerCall<grpc::ByteBuffer, grpc::ByteBuffer>;
 
 constexpr auto kLookEvery = std::chrono::seconds(2);
 constexpr int kCheck = 0;  // The index of the method, in the order in which methods are added.
@@ -61,7 +61,7 @@ constexpr int kWatch = 1;
 // One Check or Watch. It deletes itself when gRPC has finished with it.
 class HealthStream final : public HealthCall {
  public:
-  HealthStream(CallQueue& queue, Arrived arrival, HealthService& service, bool is_watch)
+  HealthStream(rpc::CallQueue& queue, Arrived arrival, HealthService& service, bool is_watch)
       : HealthCall(queue, std::move(arrival)), service_(service), is_watch_(is_watch) {
     start_read(&request_);
   }
@@ -152,10 +152,10 @@ HealthService::Methods::Methods() {
   MarkMethodAsync(kWatch);
 }
 
-void HealthService::serve(CallQueue& queue) {
+void HealthService::serve(rpc::CallQueue& queue) {
   using HealthArrival = HealthCall::Arrived::element_type;
   for (const int method : {kCheck, kWatch}) {
-    await_streams<HealthArrival>(
+    rpc::await_streams<HealthArrival>(
         queue,
         [this, &queue, method](HealthArrival& arrival, void* tag) {
           service_.RequestAsyncBidiStreaming(method, &arrival.context, &arrival.stream, queue.get(),

@@ -35,7 +35,7 @@ engine::NodeBandwidths from_proto(const v1::Bandwidths& from) {
 
 }  // namespace
 
-void ProbeService::serve(CallQueue& queue) {
+void ProbeService::serve(rpc::CallQueue& queue) {
   ReceiveCall::await(
       queue,
       [this, &queue](auto* context, auto* request, auto* writer, void* tag) {

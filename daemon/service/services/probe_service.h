@@ -9,9 +9,9 @@
 
 #include "daemon/engine/loops/poster.h"
 #include "daemon/engine/node/engine.h"
+#include "daemon/rpc/calls.h"
 #include "daemon/service/members/daemon_info.h"
 #include "daemon/service/members/membership.h"
-#include "daemon/rpc/calls.h"
 #include "daemon/service/services/errand_desk.h"
 #include "daemon/service/services/prober.h"
 #include "rueda/v1/probe.grpc.pb.h"
@@ -32,15 +32,15 @@ class ProbeService {
   // Returns the service for the builder of the one server that it is part of.
   grpc::Service& grpc_service() { return service_; }
   // Takes calls as long as that server runs.
-  void serve(CallQueue& queue);
+  void serve(rpc::CallQueue& queue);
   // Answers the calls that wait for a prober, before that server is shut down.
   void stop() { desk_.stop(); }
 
  private:
-  using ReceiveCall = UnaryCall<v1::Errand, v1::ReceiveReply>;
-  using SendCall = UnaryCall<v1::Errand, v1::SendReply>;
-  using KeepCall = UnaryCall<v1::Errand, v1::KeepReply>;
-  using ExplainCall = UnaryCall<v1::Errand, v1::Explanation>;
+  using ReceiveCall = rpc::UnaryCall<v1::Errand, v1::ReceiveReply>;
+  using SendCall = rpc::UnaryCall<v1::Errand, v1::SendReply>;
+  using KeepCall = rpc::UnaryCall<v1::Errand, v1::KeepReply>;
+  using ExplainCall = rpc::UnaryCall<v1::Errand, v1::Explanation>;
 
   // Asks the prober what the call's errand is, and calls `act` with that on the desk's thread; or
   // fails the call.
