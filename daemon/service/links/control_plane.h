@@ -23,8 +23,8 @@
 #include "daemon/observe/metrics.h"
 #include "daemon/service/links/arrivals.h"
 #include "daemon/service/members/name_resolver.h"
-#include "daemon/service/rpc/log_budget.h"
-#include "daemon/service/rpc/stream.h"
+#include "daemon/service/links/log_budget.h"
+#include "daemon/rpc/stream.h"
 
 namespace rueda::service {
 

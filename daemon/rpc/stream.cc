@@ -1,4 +1,4 @@
-#include "daemon/service/rpc/stream.h"
+#include "daemon/rpc/stream.h"
 
 #include <deque>
 #include <utility>
