@@ -7,19 +7,11 @@
 
 #include "daemon/base/mutex.h"
 
-namespace rueda::service {
+namespace rueda::rpc {
 namespace {
 
 constexpr size_t kMaxQueuedMessages = 16'384;
-constexpr char kLinkMethod[] = "/rueda.v1.Control/Link";
 constexpr size_t kMaxQueuedBytes = size_t{64} << 20;
-
-grpc::ByteBuffer serialized(const v1::LinkMessage& message) {
-  grpc::ByteBuffer bytes;
-  bool own = false;
-  (void)grpc::SerializationTraits<v1::LinkMessage>::Serialize(message, &bytes, &own);
-  return bytes;
-}
 
 // The part that both ends share: one write in flight with a queue behind it, and reads one after
 // the other. Side is ServerCall or ClientCall; its operations are started only under the mutex and
@@ -27,10 +19,9 @@ grpc::ByteBuffer serialized(const v1::LinkMessage& message) {
 template <class Side>
 class StreamCore : public Side, public Stream {
  public:
-  void send(const v1::LinkMessage& message) override {
+  void send(grpc::ByteBuffer bytes) override {
     const MutexLock lock(mutex_);
     if (closing_) return;
-    grpc::ByteBuffer bytes = serialized(message);
     queued_bytes_ += bytes.Length();
     if (queue_.size() >= kMaxQueuedMessages || queued_bytes_ > kMaxQueuedBytes) {
       return abort_locked();
@@ -92,11 +83,9 @@ class StreamCore : public Side, public Stream {
       ++ahead_messages_;
       ahead_bytes_ += bytes;
     }
-    v1::LinkMessage message;
-    const bool is_one =
-        grpc::SerializationTraits<v1::LinkMessage>::Deserialize(&incoming_, &message).ok();
-    incoming_.Clear();
-    if (is_one) events_.on_message(std::move(message), bytes);
+    grpc::ByteBuffer message;
+    message.Swap(&incoming_);
+    const bool is_one = events_.on_message(std::move(message), bytes);
     const MutexLock lock(mutex_);
     if (!is_one) abort_locked();
     read_next();
@@ -196,25 +185,26 @@ class StreamCore : public Side, public Stream {
   bool over_ RUEDA_GUARDED_BY(mutex_) = false;  // gRPC has finished with the call.
 };
 
-class ClientStream final : public StreamCore<rpc::ClientCall<grpc::ByteBuffer, grpc::ByteBuffer>> {
+class ClientStream final : public StreamCore<ClientCall<grpc::ByteBuffer, grpc::ByteBuffer>> {
  public:
-  ClientStream(rpc::CallQueue& queue, const std::shared_ptr<grpc::Channel>& channel)
-      : StreamCore(queue), stub_(channel) {}
+  ClientStream(CallQueue& queue, const std::shared_ptr<grpc::Channel>& channel,
+               const StreamKind& kind)
+      : StreamCore(queue), kind_(kind), stub_(channel) {}
 
   void open(StreamEvents events, std::shared_ptr<Stream> self) {
     keep_alive(std::move(self));
     start_call([this](grpc::ClientContext* context, grpc::CompletionQueue* queue) {
-      return stub_.PrepareCall(context, kLinkMethod, queue);
+      return stub_.PrepareCall(context, kind_.method, queue);
     });
     start(std::move(events));
   }
 
  private:
   void on_done() override {
-    finished(Status(Code::kNodeLost,
-                    status().error_message().empty()
-                        ? "its control connection closed"
-                        : "its control connection broke (" + status().error_message() + ")"));
+    const std::string its = std::string("its ") + kind_.connection;
+    finished(Status(Code::kNodeLost, status().error_message().empty()
+                                         ? its + " closed"
+                                         : its + " broke (" + status().error_message() + ")"));
   }
 
   void on_reads_over() RUEDA_REQUIRES(mutex_) override { start_finish(); }
@@ -224,19 +214,23 @@ class ClientStream final : public StreamCore<rpc::ClientCall<grpc::ByteBuffer, g
     if (!std::exchange(drained_, true) && !is_aborted()) start_writes_done();
   }
 
+  const StreamKind kind_;
   grpc::GenericStub stub_;
   bool drained_ RUEDA_GUARDED_BY(mutex_) = false;
 };
 
-class ServerStream final : public StreamCore<rpc::ServerCall<grpc::ByteBuffer, grpc::ByteBuffer>> {
+class ServerStream final : public StreamCore<ServerCall<grpc::ByteBuffer, grpc::ByteBuffer>> {
  public:
+  ServerStream(CallQueue& queue, const StreamKind& kind, std::unique_ptr<ByteArrival> arrival)
+      : StreamCore(queue, std::move(arrival)), kind_(kind) {}
   using StreamCore::keep_alive;
   using StreamCore::start;
-  using StreamCore::StreamCore;
 
  private:
   void on_cancel() override { abort(); }
-  void on_done() override { finished(Status(Code::kNodeLost, "its control connection closed")); }
+  void on_done() override {
+    finished(Status(Code::kNodeLost, std::string("its ") + kind_.connection + " closed"));
+  }
 
   void on_reads_over() RUEDA_REQUIRES(mutex_) override {}
   bool reads_to_the_end() const override { return false; }
@@ -247,23 +241,24 @@ class ServerStream final : public StreamCore<rpc::ServerCall<grpc::ByteBuffer, g
     if (!std::exchange(finished_, true)) start_finish(grpc::Status::OK);
   }
 
+  const StreamKind kind_;
   bool finished_ RUEDA_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace
 
-std::shared_ptr<Stream> open_stream(rpc::CallQueue& queue,
-                                    const std::shared_ptr<grpc::Channel>& channel,
-                                    StreamEvents events) {
-  auto stream = std::make_shared<ClientStream>(queue, channel);
+std::shared_ptr<Stream> open_stream(CallQueue& queue, const std::shared_ptr<grpc::Channel>& channel,
+                                    const StreamKind& kind, StreamEvents events) {
+  auto stream = std::make_shared<ClientStream>(queue, channel, kind);
   stream->open(std::move(events), stream);
   return stream;
 }
 
-AcceptedStream accept_stream(rpc::CallQueue& queue, std::unique_ptr<LinkArrival> arrival) {
-  auto stream = std::make_shared<ServerStream>(queue, std::move(arrival));
+AcceptedStream accept_stream(CallQueue& queue, const StreamKind& kind,
+                             std::unique_ptr<ByteArrival> arrival) {
+  auto stream = std::make_shared<ServerStream>(queue, kind, std::move(arrival));
   stream->keep_alive(stream);
   return {stream, [stream](StreamEvents events) { stream->start(std::move(events)); }};
 }
 
-}  // namespace rueda::service
+}  // namespace rueda::rpc

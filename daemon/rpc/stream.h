@@ -1,5 +1,6 @@
-// A bidirectional stream of LinkMessages, whichever side opened it. gRPC's threads call it from
-// below; it tells its owner of events through functions that must post to a loop.
+// A bidirectional stream of messages, which are bytes to it, whichever side opened it. gRPC's
+// threads call it from below; it tells its owner of events through functions that must post to a
+// loop.
 #pragma once
 
 #include <functional>
@@ -10,9 +11,8 @@
 
 #include "daemon/base/status.h"
 #include "daemon/rpc/calls.h"
-#include "rueda/v1/control.grpc.pb.h"
 
-namespace rueda::service {
+namespace rueda::rpc {
 
 // The limit on messages that are read before their predecessors have been taken; one is always
 // read.
@@ -30,7 +30,7 @@ class Stream {
   virtual ~Stream() = default;
   // Queues a message. If the queue is full the stream closes: a peer that takes nothing is as good
   // as lost.
-  virtual void send(const v1::LinkMessage& message) = 0;
+  virtual void send(grpc::ByteBuffer message) = 0;
   // Ends the stream once everything queued has been sent.
   virtual void close() = 0;
   // Ends the stream now.
@@ -42,18 +42,23 @@ class Stream {
 };
 
 struct StreamEvents {
-  // Gets a message and its size on the wire, which has to be given to taken().
-  std::function<void(v1::LinkMessage, size_t bytes)> on_message;
+  // Gets a message and its size, which has to be given to taken(). Returns false if it is none that
+  // the owner can read: the stream breaks off.
+  std::function<bool(grpc::ByteBuffer, size_t bytes)> on_message;
   std::function<void(const Status&)> on_closed;  // It is called once, and last.
 };
 
-// Dials a stream. It keeps itself alive until it has closed.
-std::shared_ptr<Stream> open_stream(rpc::CallQueue& queue,
-                                    const std::shared_ptr<grpc::Channel>& channel,
-                                    StreamEvents events);
+// What a stream is: the method that is called, and what its connection is called in errors.
+struct StreamKind {
+  const char* method = "";
+  const char* connection = "";
+};
 
-// Messages are not parsed, because how large a message may be depends on who sends it.
-using LinkArrival = rpc::Arrival<grpc::ByteBuffer, grpc::ByteBuffer>;
+// Dials a stream. It keeps itself alive until it has closed.
+std::shared_ptr<Stream> open_stream(CallQueue& queue, const std::shared_ptr<grpc::Channel>& channel,
+                                    const StreamKind& kind, StreamEvents events);
+
+using ByteArrival = Arrival<grpc::ByteBuffer, grpc::ByteBuffer>;
 
 // The server's end of a new stream, which also keeps itself alive until it has closed.
 struct AcceptedStream {
@@ -61,6 +66,7 @@ struct AcceptedStream {
   // Must be called once, when `events` may arrive.
   std::function<void(StreamEvents)> start;
 };
-AcceptedStream accept_stream(rpc::CallQueue& queue, std::unique_ptr<LinkArrival> arrival);
+AcceptedStream accept_stream(CallQueue& queue, const StreamKind& kind,
+                             std::unique_ptr<ByteArrival> arrival);
 
-}  // namespace rueda::service
+}  // namespace rueda::rpc

@@ -58,6 +58,7 @@ constexpr size_t kStrangersBytesPerMs = 256;
 constexpr size_t kMaxOfAConnection = 2;
 // The limit for a job that this daemon does not know yet.
 constexpr size_t kMaxFailBytes = 16 << 10;
+constexpr rpc::StreamKind kLink{"/rueda.v1.Control/Link", "control connection"};
 
 }  // namespace
 
@@ -74,7 +75,7 @@ GrpcControlPlane::~GrpcControlPlane() = default;
 void GrpcControlPlane::stop(std::function<void()> done) {
   stopped_ = true;
   on_stopped_ = std::move(done);
-  std::vector<std::shared_ptr<Stream>> closing;
+  std::vector<std::shared_ptr<rpc::Stream>> closing;
   for (auto& [id, link] : links_) {
     if (!link.stream) continue;
     link.stream->close();
@@ -86,13 +87,14 @@ void GrpcControlPlane::stop(std::function<void()> done) {
 }
 
 // Peers that do not answer are cut off after one second, and no longer waited for after another.
-void GrpcControlPlane::wait_for_streams(std::vector<std::shared_ptr<Stream>> closing, int seconds) {
+void GrpcControlPlane::wait_for_streams(std::vector<std::shared_ptr<rpc::Stream>> closing,
+                                        int seconds) {
   timer_.expires_after(std::chrono::seconds(1));
   timer_.async_wait(lifetime_.guard([this, closing = std::move(closing),
                                      seconds](const boost::system::error_code& error) mutable {
     if (error || !on_stopped_) return;
     if (seconds == 1) return std::exchange(on_stopped_, nullptr)();
-    for (const std::shared_ptr<Stream>& stream : closing) stream->abort();
+    for (const std::shared_ptr<rpc::Stream>& stream : closing) stream->abort();
     wait_for_streams(std::move(closing), seconds - 1);
   }));
 }
@@ -171,22 +173,25 @@ void GrpcControlPlane::dial(engine::LinkId id) {
 void GrpcControlPlane::open(engine::LinkId id) {
   Link& link = links_.at(id);
   link.stream_number = ++last_stream_;
-  adopt(link, open_stream(*queue_, link.channel, events_of(id, link.stream_number)));
+  adopt(link, rpc::open_stream(*queue_, link.channel, kLink, events_of(id, link.stream_number)));
 }
 
 // --- Streams -------------------------------------------------------------------------------------
 
-StreamEvents GrpcControlPlane::events_of(engine::LinkId id, uint64_t stream_number) {
-  StreamEvents events;
+rpc::StreamEvents GrpcControlPlane::events_of(engine::LinkId id, uint64_t stream_number) {
+  rpc::StreamEvents events;
   auto heard = lifetime_.guard([this, id, stream_number](v1::LinkMessage& message, size_t bytes) {
     on_message(id, stream_number, message, bytes);
   });
   auto closed = lifetime_.guard(
       [this, id, stream_number](const Status& status) { on_closed(id, stream_number, status); });
-  events.on_message = [this, heard](v1::LinkMessage message, size_t bytes) {
+  events.on_message = [this, heard](grpc::ByteBuffer sent, size_t bytes) {
     // std::function must be copyable, so the message is shared; it is handed over once.
-    auto shared = std::make_shared<v1::LinkMessage>(std::move(message));
-    poster_.post([heard, shared, bytes]() mutable { heard(*shared, bytes); });
+    auto message = std::make_shared<v1::LinkMessage>();
+    using Traits = grpc::SerializationTraits<v1::LinkMessage>;
+    if (!Traits::Deserialize(&sent, message.get()).ok()) return false;
+    poster_.post([heard, message, bytes]() mutable { heard(*message, bytes); });
+    return true;
   };
   events.on_closed = [this, closed](const Status& status) {
     poster_.post([closed, status]() mutable { closed(status); });
@@ -194,10 +199,10 @@ StreamEvents GrpcControlPlane::events_of(engine::LinkId id, uint64_t stream_numb
   return events;
 }
 
-void GrpcControlPlane::adopt(Link& link, std::shared_ptr<Stream> stream) {
+void GrpcControlPlane::adopt(Link& link, std::shared_ptr<rpc::Stream> stream) {
   link.stream = std::move(stream);
   ++open_streams_;
-  if (link.is_needed()) link.stream->set_window(kPeersWindow);
+  if (link.is_needed()) link.stream->set_window(rpc::kPeersWindow);
   link.last_heard_ms = link.last_asked_ms = steady_now_ms();
   v1::LinkMessage message;
   v1::Hello& hello = *message.mutable_hello();
@@ -210,18 +215,18 @@ void GrpcControlPlane::adopt(Link& link, std::shared_ptr<Stream> stream) {
   arm_watch();
 }
 
-void GrpcControlPlane::accept(rpc::CallQueue& queue, std::unique_ptr<LinkArrival> arrival) {
+void GrpcControlPlane::accept(rpc::CallQueue& queue, std::unique_ptr<rpc::ByteArrival> arrival) {
   // It has address and port, which name one connection.
   const std::string peer_address = arrival->context.peer();
-  AcceptedStream accepted = accept_stream(queue, std::move(arrival));
+  rpc::AcceptedStream accepted = rpc::accept_stream(queue, kLink, std::move(arrival));
   std::shared_ptr<void> place = arrivals_->enter(peer_address);
   if (!place) {  // The loop has enough to do with calls that came before.
-    accepted.start({[](v1::LinkMessage, size_t) {}, {}});
+    accepted.start({[](const grpc::ByteBuffer&, size_t) { return false; }, {}});
     return accepted.stream->abort();
   }
   poster_.post([this, life = lifetime_.watch(), peer_address, accepted, place = std::move(place)] {
     if (!life.lasts() || stopped_ || links_.size() >= limits::kMaxControlLinks) {
-      accepted.start({[](v1::LinkMessage, size_t) {}, {}});
+      accepted.start({[](const grpc::ByteBuffer&, size_t) { return false; }, {}});
       accepted.stream->close();
       return;
     }
@@ -454,7 +459,10 @@ void GrpcControlPlane::send(engine::LinkId id, const engine::CommunicatorMessage
 
 void GrpcControlPlane::write(Link& link, const v1::LinkMessage& message) {
   link.last_sent_ms = steady_now_ms();
-  link.stream->send(message);
+  grpc::ByteBuffer bytes;
+  bool own = false;
+  (void)grpc::SerializationTraits<v1::LinkMessage>::Serialize(message, &bytes, &own);
+  link.stream->send(std::move(bytes));
 }
 
 // --- Silence -------------------------------------------------------------------------------------
@@ -557,7 +565,7 @@ std::vector<PeerSnapshot> GrpcControlPlane::peers() const {
 
 void GrpcControlPlane::become_stranger(engine::LinkId id, Link& link) {
   link.unneeded_since_ms = steady_now_ms();
-  link.stream->set_window(kStrangersWindow);
+  link.stream->set_window(rpc::kStrangersWindow);
   const std::string connection = link.address;
   strangers_.add(id, machine_of(connection));
   strangers_of_connection_.add(id, connection);
@@ -592,7 +600,7 @@ void GrpcControlPlane::bind(engine::LinkId id, const JobId& job) {
   if (was_needed) return;
   strangers_.remove(id);
   strangers_of_connection_.remove(id);
-  link.stream->set_window(kPeersWindow);
+  link.stream->set_window(rpc::kPeersWindow);
   keep(link, true);
   spdlog::info("control connection with node {} ({}) is up", link.peer->node_id, link.address);
 }

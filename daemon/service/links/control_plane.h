@@ -21,10 +21,11 @@
 #include "daemon/engine/loops/poster.h"
 #include "daemon/engine/ports/control_plane.h"
 #include "daemon/observe/metrics.h"
-#include "daemon/service/links/arrivals.h"
-#include "daemon/service/members/name_resolver.h"
-#include "daemon/service/links/log_budget.h"
 #include "daemon/rpc/stream.h"
+#include "daemon/service/links/arrivals.h"
+#include "daemon/service/links/log_budget.h"
+#include "daemon/service/members/name_resolver.h"
+#include "rueda/v1/control.grpc.pb.h"
 
 namespace rueda::service {
 
@@ -81,7 +82,7 @@ class GrpcControlPlane final : public engine::ControlPlane {
   void send(engine::LinkId link, const engine::CommunicatorMessage& message) override;
 
   // Takes a stream that a peer has opened to this daemon's control service. Thread-safe.
-  void accept(rpc::CallQueue& queue, std::unique_ptr<LinkArrival> arrival);
+  void accept(rpc::CallQueue& queue, std::unique_ptr<rpc::ByteArrival> arrival);
 
   std::vector<PeerSnapshot> peers() const;
   // Closes every link, without events. `done` is called when gRPC has released all of them, or
@@ -109,7 +110,7 @@ class GrpcControlPlane final : public engine::ControlPlane {
     std::shared_ptr<grpc::Channel> channel;
     std::string trouble;          // The reason why the last dial failed; empty if it succeeded.
     TicksMs trouble_said_ms = 0;  // The time of the last log line about it; 0: never.
-    std::shared_ptr<Stream> stream;
+    std::shared_ptr<rpc::Stream> stream;
     uint64_t stream_number = 0;  // Events of an older stream are stale.
     std::optional<Peer> peer;    // Set while the link is up.
     TicksMs last_heard_ms = 0;
@@ -123,8 +124,8 @@ class GrpcControlPlane final : public engine::ControlPlane {
     std::map<JobId, v1::LinkMessage> first_words;
   };
 
-  StreamEvents events_of(engine::LinkId id, uint64_t stream_number);
-  void adopt(Link& link, std::shared_ptr<Stream> stream);
+  rpc::StreamEvents events_of(engine::LinkId id, uint64_t stream_number);
+  void adopt(Link& link, std::shared_ptr<rpc::Stream> stream);
   // Dials a link. Its host is resolved first, unless the link has a channel.
   void dial(engine::LinkId id);
   void open(engine::LinkId id);
@@ -152,7 +153,7 @@ class GrpcControlPlane final : public engine::ControlPlane {
   void lose(engine::LinkId id, const Status& status);
   // Forgets a link that has no users any more.
   void forget(engine::LinkId id);
-  void wait_for_streams(std::vector<std::shared_ptr<Stream>> closing, int seconds);
+  void wait_for_streams(std::vector<std::shared_ptr<rpc::Stream>> closing, int seconds);
   void write(Link& link, const v1::LinkMessage& message);
   void beat(Link& link);
   TicksMs beat_due_ms(const Link& link) const;

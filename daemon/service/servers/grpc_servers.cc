@@ -51,12 +51,12 @@ void bound(grpc::ServerBuilder& builder) {
 }  // namespace
 
 void ControlService::serve(rpc::CallQueue& queue) {
-  rpc::await_streams<LinkArrival>(
+  rpc::await_streams<rpc::ByteArrival>(
       queue,
-      [this, &queue](LinkArrival& arrival, void* tag) {
+      [this, &queue](rpc::ByteArrival& arrival, void* tag) {
         service_.RequestLink(&arrival.context, &arrival.stream, queue.get(), queue.get(), tag);
       },
-      [this, &queue](std::unique_ptr<LinkArrival> arrival) {
+      [this, &queue](std::unique_ptr<rpc::ByteArrival> arrival) {
         plane_.accept(queue, std::move(arrival));
       });
 }

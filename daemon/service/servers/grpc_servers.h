@@ -17,6 +17,7 @@
 #include "daemon/service/services/health_service.h"
 #include "daemon/service/services/probe_service.h"
 #include "daemon/service/services/prober.h"
+#include "rueda/v1/control.grpc.pb.h"
 
 namespace rueda::service {
 
