@@ -124,9 +124,9 @@ void define_network(CLI::App& app, Config& config) {
       ->capture_default_str();
   app.add_option("--transport", config.transport,
                  "What carries data between nodes: auto (RDMA where both ends have it, and else "
-                 "TCP), rdma (nothing else) or tcp")
+                 "TCP), rdma (nothing else), tcp, or grpc (all nodes must then say so)")
       ->envname("RUEDAD_TRANSPORT")
-      ->check(CLI::IsMember({"auto", "rdma", "tcp"}))
+      ->check(CLI::IsMember({"auto", "rdma", "tcp", "grpc"}))
       ->capture_default_str();
   app.add_option("--streams", config.streams,
                  "TCP streams to each neighbour, for one flow of work; the same on all nodes")

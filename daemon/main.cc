@@ -35,6 +35,7 @@
 #include "daemon/observe/http_server.h"
 #include "daemon/reduce/kernels.h"
 #include "daemon/service/servers/grpc_servers.h"
+#include "daemon/transport/grpc/grpc_transport.h"
 #include "daemon/transport/rdma/rdma_upgrader.h"
 #include "daemon/transport/striped.h"
 #include "daemon/transport/tcp/tcp_transport.h"
@@ -67,6 +68,7 @@ engine::EngineOptions engine_options(const Config& config) {
   options.rack = label(config, "rack");
   options.fusion_threshold_bytes = config.fusion_threshold_bytes;
   options.coordination = core::parse_coordination(config.coordination).value();
+  options.is_over_grpc = config.transport == "grpc";
   options.reducer = core::parse_reducer(config.reducer).value();
   options.inter_node = core::parse_inter_node(config.inter_node).value();
   options.chunk_bytes = config.chunk_bytes;
@@ -125,7 +127,7 @@ struct RdmaChoice {
 
 RdmaChoice choose_rdma(const Config& config) {
   RdmaChoice choice;
-  if (config.transport == "tcp") return choice;
+  if (config.transport == "tcp" || config.transport == "grpc") return choice;
   choice.is_required = config.transport == "rdma";
   const Status viability = transport::rdma_viability();
   choice.is_used = viability.is_ok();
@@ -154,8 +156,10 @@ std::vector<std::unique_ptr<engine::DataLoop>> make_data_loops(const Config& con
       Status why;
       upgrader = transport::make_rdma_upgrader(loop, {rdma.is_required, count}, why);
     }
-    return transport::make_striped_transport(
-        loop, transport::make_tcp_transport(loop, tcp, std::move(upgrader)), config.streams);
+    auto made = config.transport == "grpc"
+                    ? transport::make_grpc_transport(loop, tcp)
+                    : transport::make_tcp_transport(loop, tcp, std::move(upgrader));
+    return transport::make_striped_transport(loop, std::move(made), config.streams);
   };
   const int threads = data_threads(config);
   std::vector<std::unique_ptr<engine::DataLoop>> loops;
@@ -307,7 +311,7 @@ Status Daemon::start() {
   info_.cpus = config_.cpus;
   info_.simd = reduce::simd_target();
   info_.labels = config_.labels;
-  info_.transport = rdma_.is_used ? "rdma" : "tcp";
+  info_.transport = config_.transport == "grpc" ? "grpc" : rdma_.is_used ? "rdma" : "tcp";
   if (!rdma_.trouble.is_ok()) info_.rdma_trouble = rdma_.trouble.message();
   info_.started_ms = steady_now_ms();
   return start_services();

@@ -30,7 +30,7 @@ PUBLIC_CLIENT = ("rueda/rueda.h", "rueda/rueda.hpp", "client/include/")
 JOB_IN_A_PROGRAM = ("bench/base/failure.h", "bench/base/stats.h", "bench/machine/limits.h", "bench/run/job.h")
 
 BELOW_ENGINE = ("daemon/base/", "daemon/core/", *L2_ROOMS)
-BELOW_SERVICE = (*BELOW_ENGINE, "daemon/engine/")
+BELOW_SERVICE = (*BELOW_ENGINE, "daemon/engine/", "daemon/rpc/")
 BELOW_AGENT = ("daemon/base/", GENERATED)
 BELOW_CLIENT = ("daemon/base/", "client/abi/", *PUBLIC_CLIENT)
 BELOW_BENCH = ("daemon/base/", "daemon/core/", "daemon/reduce/", *PUBLIC_CLIENT)
@@ -64,6 +64,8 @@ ROOMS = (
          "Output out.")),
     ("daemon/reduce/", ("daemon/base/",), "Sums, products, minima and conversions of elements, in vectors of the CPU."),
     ("daemon/gpu/", ("daemon/base/",), "GPUs behind one interface: a worker process a job, and the plugin of CUDA."),
+    ("daemon/rpc/", ("daemon/base/",), "gRPC as the daemon uses it: completion queues, calls, and streams of bytes."),
+    ("daemon/transport/grpc/", ("daemon/base/", "daemon/rpc/", "daemon/transport/"), "Frames as messages of gRPC."),
     ("daemon/transport/", ("daemon/base/", MESSAGES), "Channels between neighbours that carry frames, over TCP and RDMA."),
     ("daemon/session/users/", ("daemon/base/",), "Who waits and who pays: quotas by user, and doors at which descriptors come and "
      "go."),
@@ -92,11 +94,10 @@ ROOMS = (
     *rooms_of(
         "daemon/service/", (*BELOW_SERVICE, GENERATED),
         ("members", "", "Which nodes there are, and at which addresses."),
-        ("rpc", "", "Calls and streams of gRPC on the daemon's own loop."),
         ("convert", "members", "Messages of the core to protobuf and back; whatever comes from outside is checked here."),
-        ("links", "convert members rpc", "Control links to other nodes, and who may have one."),
-        ("services", "convert links members rpc", "The services that launchers, operators and other nodes call."),
-        ("servers", "links rpc services", "The ports, and which service is at which.")),
+        ("links", "convert members", "Control links to other nodes, and who may have one."),
+        ("services", "convert links members", "The services that launchers, operators and other nodes call."),
+        ("servers", "links services", "The ports, and which service is at which.")),
     ("daemon/ctl/", ("daemon/base/", GENERATED), "ruedactl."),
     ("daemon/", (*BELOW_SERVICE, "daemon/service/"), "ruedad's main(), its flags and its log."),
     *rooms_of(
@@ -142,8 +143,9 @@ ROOMS = (
 
 # Only some rooms may include these libraries: (prefixes of the include, who may, why).
 LIBRARIES = (
-    (("grpc", "google/protobuf"), ("daemon/service/", "daemon/ctl/", "agent/"),
-     "gRPC and protobuf live in service, ctl and agent"),
+    (("grpc", "google/protobuf"), ("daemon/rpc/", "daemon/transport/grpc/", "daemon/service/", "daemon/ctl/",
+                                             "agent/"),
+     "gRPC and protobuf live in rpc, transport/grpc, service, ctl and agent"),
     (("boost/beast",), ("daemon/observe/http_server.cc",),
      "Beast takes 20 s to compile and stays in one translation unit"),
     (("boost/", "spdlog/", "fmt/", "absl/", "prometheus/", "hwy/", "CLI/", "nlohmann/", "openssl/",
@@ -339,6 +341,8 @@ class PlantedViolations(unittest.TestCase):
         ("daemon/engine/job/x.cc", '#include "rueda/v1/control.pb.h"'),
         ("daemon/engine/job/x.cc", "#include <rueda/v1/control.pb.h>"),
         ("daemon/engine/job/x.cc", "#include <grpcpp/grpcpp.h>"),
+        ("daemon/transport/tcp/x.cc", "#include <grpcpp/grpcpp.h>"),
+        ("daemon/transport/x.cc", '#include "daemon/rpc/stream.h"'),
         ("daemon/service/services/x.cc", '#include "daemon/main.h"'),
         ("daemon/service/services/x.cc", '#include "daemon/config.h"'),
         ("daemon/main.cc", '#include "rueda/v1/admin.pb.h"'),

@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 
+#include "daemon/transport/grpc/grpc_transport.h"
 #include "daemon/transport/rdma/rdma_upgrader.h"
 #include "daemon/transport/striped.h"
 #include "daemon/transport/tcp/tcp_transport.h"
@@ -68,6 +69,11 @@ std::vector<Fabric> all_fabrics() {
                    }};
   const Fabric tcp6{"tcp6", "[::1]:0", "[::1]:1", tcp.make_factory};
   std::vector<Fabric> fabrics{mem, tcp, striped(mem, 4), striped(tcp, 2), striped(tcp, 4)};
+  const Fabric grpc{"grpc", "127.0.0.1:0", "127.0.0.1:1", [] {
+                      return [](boost::asio::io_context& io) { return make_grpc_transport(io); };
+                    }};
+  fabrics.push_back(grpc);
+  fabrics.push_back(striped(grpc, 2));
   boost::asio::io_context probe;
   if (make_tcp_transport(probe)->listen(tcp6.any_address).is_ok()) fabrics.push_back(tcp6);
   if (const std::optional<Fabric> fallback = fallback_fabric()) fabrics.push_back(*fallback);

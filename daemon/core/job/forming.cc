@@ -31,6 +31,7 @@ void Forming::tell(Output& output) {
   join.algorithm = options_.algorithm;
   join.is_tuned = options_.is_tuned;
   join.reducer = options_.reducer;
+  join.is_over_grpc = options_.is_over_grpc;
   join.inter_node = options_.inter_node;
   join.attached = ranks_.attached();
   for (const auto& [node, joined] : joined_) {
@@ -142,6 +143,12 @@ Status Forming::check(NodeIndex from, const Join& join) const {
     return mismatch("job " + options_.job + " has reducer \"" + to_string(options_.reducer) +
                     "\" on node " + ours + " and \"" + to_string(join.reducer) + "\" on node " +
                     theirs + "; give --reducer the same value on all nodes");
+  }
+  if (join.is_over_grpc != options_.is_over_grpc) {
+    return mismatch("job " + options_.job + " has its data over gRPC on node " +
+                    (join.is_over_grpc ? theirs : ours) + " and not on node " +
+                    (join.is_over_grpc ? ours : theirs) +
+                    "; start the daemons of all nodes with --transport grpc, or none of them");
   }
   if (join.inter_node != options_.inter_node) {
     return mismatch("job " + options_.job + " leaves what goes between nodes to \"" +

@@ -25,6 +25,8 @@ struct JobOptions {
   Bandwidths bandwidths;  // By node. Only the coordinator uses its own, for the order of the ring.
   AgreementOptions agreement;
   Reducer reducer = Reducer::kNode;
+  // The data address of this node speaks gRPC, as that of every node must then.
+  bool is_over_grpc = false;
   InterNode inter_node = InterNode::kRueda;
   // L5's W: how far ahead of the oldest operation under way a launch may be, in the lockable track
   // (core/model/track.h has that of the other track).

@@ -88,8 +88,9 @@ struct Join {
   InterNode inter_node = InterNode::kRueda;
   std::vector<Below> below;
   AlgorithmChoice algorithm = AlgorithmChoice::kAuto;
-  std::string rack{};     // Where the node stands; empty if nobody has said.
-  bool is_tuned = false;  // The job is autotuned, or a plan is replayed (JobOptions).
+  std::string rack{};         // Where the node stands; empty if nobody has said.
+  bool is_tuned = false;      // The job is autotuned, or a plan is replayed (JobOptions).
+  bool is_over_grpc = false;  // The data address speaks gRPC.
 };
 
 // Tells the members, from the coordinator, that every rank is there and the epoch begins.

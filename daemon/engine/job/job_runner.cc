@@ -28,6 +28,7 @@ core::JobOptions core_options(const EngineContext& context, const JobSpec& spec)
   agreement.replayed = spec.replayed;
   agreement.records_plans = spec.records_plan;
   options.is_tuned = spec.autotunes || spec.replays;
+  options.is_over_grpc = context.options.is_over_grpc;
   options.reducer = spec.reducer.value_or(context.options.reducer);
   options.inter_node = spec.inter_node.value_or(context.options.inter_node);
   agreement.tuning = tuning_options(context.options, spec, agreement.fusion.threshold_bytes,

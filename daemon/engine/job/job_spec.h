@@ -27,6 +27,7 @@ struct EngineOptions {
   int64_t fusion_threshold_bytes = int64_t{64} << 20;
   core::Coordination coordination = core::kDefaultCoordination;
   core::Reducer reducer = core::Reducer::kNode;
+  bool is_over_grpc = false;  // The transports of the data loops carry frames over gRPC.
   core::InterNode inter_node = core::InterNode::kRueda;
   uint64_t chunk_bytes = 256 * 1024;
   uint64_t staging_bytes = 64u << 20;

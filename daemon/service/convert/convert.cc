@@ -48,6 +48,7 @@ struct Writer {
     join.set_fan_in(static_cast<uint32_t>(from.fan_in));
     join.set_algorithm(core::to_string(from.algorithm));
     join.set_reducer(core::to_string(from.reducer));
+    join.set_is_over_grpc(from.is_over_grpc);
     join.set_inter_node(core::to_string(from.inter_node));
     join.set_rack(from.rack);
     for (const core::Join::Below& item : from.below) {
@@ -167,6 +168,7 @@ Result<core::Join> read(const v1::Join& from) {
   to.fan_in = static_cast<int>(std::min<uint32_t>(from.fan_in(), limits::kMaxNodes));
   to.algorithm = algorithm.value();
   to.reducer = reducer.value();
+  to.is_over_grpc = from.is_over_grpc();
   to.inter_node = inter_node.value();
   to.rack = one_line(from.rack(), kShownNameBytes);
   for (const v1::Join::Below& item : from.below()) {

@@ -118,7 +118,7 @@ void Connector::on_reply(const error_code& error) {
   if (error) {
     return on_failure(
         "it hung up on our hello; either it does not expect the channel (yet), or the job's "
-        "token or the wire version differ");
+        "token, the wire version or --transport (grpc here or there) differ");
   }
   if (const Status status = check_reply(reply_); !status.is_ok()) {
     return on_failure(status.message());

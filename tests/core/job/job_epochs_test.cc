@@ -190,6 +190,18 @@ TEST(JobForming, AnotherAlgorithmIsRefusedWithBothNodesAlgorithms) {
                    "--algorithm the same value on all nodes"));
 }
 
+// One end would wait for a hello, and the other for HTTP/2.
+TEST(JobForming, DataOverGrpcOnOneNodeAloneIsRefusedWithBothNodes) {
+  Cluster job({1, 1});
+  Join join = join_of(job);
+  join.is_over_grpc = true;
+  job.step(0, MessageArrived{{NodeIndex{1}, Epoch{1}, 0, join}});
+  EXPECT_EQ(job.node(0).failed.at(0),
+            Status(Code::kMismatch,
+                   "job train has its data over gRPC on node n1 and not on node n0; start the "
+                   "daemons of all nodes with --transport grpc, or none of them"));
+}
+
 // Rings with other members would wait for each other in vain.
 TEST(JobForming, AnotherReducerIsRefusedWithBothNodesReducers) {
   Cluster job({1, 1});

@@ -71,6 +71,7 @@ TEST(Convert, Join) {
       {{NodeIndex{3}, "host:3", {Rank{4}}, "north"}, {NodeIndex{4}, "host:4", {}}},
       core::AlgorithmChoice::kDirect,
       "south",
+      true,
       true};
   const core::Join back = round_trip(join, std::string("\0proof\xff", 7));
   EXPECT_TRUE(back.is_tuned);
@@ -82,6 +83,7 @@ TEST(Convert, Join) {
   EXPECT_EQ(back.fan_in, 5);
   EXPECT_EQ(back.algorithm, core::AlgorithmChoice::kDirect);
   EXPECT_EQ(back.reducer, core::Reducer::kDevice);
+  EXPECT_TRUE(back.is_over_grpc);
   EXPECT_EQ(back.inter_node, core::InterNode::kNccl);
   ASSERT_EQ(back.below.size(), 2u);
   EXPECT_EQ(back.below[0].node, NodeIndex{3});
