@@ -57,7 +57,7 @@ struct Config {
   double stall_shutdown_seconds = 0;  // 0 means that a stall never ends a job.
   std::string tcp_congestion = "auto";
   uint32_t streams = 1;            // To each neighbour.
-  std::string transport = "auto";  // It is "auto", "rdma" or "tcp".
+  std::string transport = "auto";  // It is "auto", "rdma", "tcp" or "grpc".
   std::string log_level = "info";
   std::string log_format = "text";
   bool is_private = false;  // True for a launcher's daemon, which serves one job.

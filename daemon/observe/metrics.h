@@ -1,6 +1,6 @@
-// Every metric that the daemon exports, by name. There is one registry per daemon, and it is
-// thread-safe throughout. Names follow Prometheus: base units, `_total` for counters, prefix
-// rueda_. docs/metrics.md lists them.
+// Every metric that the daemon exports, by name. There is one registry per daemon, which main.cc
+// has, and it is thread-safe throughout: no thread owns it, and any may count. Names follow
+// Prometheus: base units, `_total` for counters, prefix rueda_. docs/metrics.md lists them.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
 // The completion queue of a gRPC server, with its one thread: gRPC reports the ends of operations
-// here.
+// here. The thread owns no state of the daemon's: whoever is called on it posts to a loop.
 //
 // gRPC's callback interface would need less code, but it keeps threads of its own, one for every
 // two cores, and each wakes twice a second though nothing happens. The thread of this class sleeps

@@ -1,8 +1,20 @@
 // The one interface of the data plane: one-sided writes into the slots of a neighbour.
 //
 // It has the shape of RDMA (WRITE with immediate into pre-registered slots, credits, completions),
-// and TCP and in-process memory carry out the same contract. A channel is one-way: one end writes
-// frames into slots that the other end owns. tests/conformance holds every implementation to this.
+// and TCP, gRPC and, in tests, in-process memory carry out the same contract. A channel is one-way:
+// one end writes frames into slots that the other end owns. tests/conformance holds every
+// implementation to this.
+//
+// A new implementation has a folder beside tcp, rdma and grpc. These files have to know of it:
+//   CMakeLists.txt here; ROOMS in tests/layering_test.py, if it includes more than this room may
+//   daemon/config.cc, and make_data_loops in daemon/main.cc: --transport chooses it; the engine's
+//     data plane knows this interface alone
+//   tests/conformance/transport_harness.h: it says how an implementation comes into the suite
+//   if all nodes of a job must choose it: Join in core/messages/messages.h, core/job/forming.cc,
+//     engine/job/job_spec.h, service/convert/convert.cc and control.proto, as for is_over_grpc
+// One that begins on a TCP connection implements less: tcp/wire.h, as grpc does, if it carries the
+// hello, too; or tcp/upgrade.h, as rdma does, if the two ends agree on it in the hello. Channels of
+// several streams need nothing of it (striped.h).
 //
 // Frames that go into one slot arrive in the order of write(). Frames of different slots may
 // overtake each other, on their way and in on_sent(), because a channel may be several streams

@@ -1,8 +1,9 @@
 // Provides what the conformance suite needs to drive any transport.
 //
-// To bring a new implementation (RDMA, say) into the suite, add one Fabric to all_fabrics() in
-// transport_harness.cc, and nothing else. It may leave itself out of the list when is_viable() says
-// that this machine cannot run it.
+// To bring a new implementation into the suite, add one Fabric to all_fabrics() in
+// transport_harness.cc, and its library, if it has one of its own, to CMakeLists.txt. If it asks
+// ReceiveEvents::place(), its name goes into PayloadsGoWhereTheyArePlaced as well. It may leave
+// itself out of the list when is_viable() says that this machine cannot run it.
 #pragma once
 
 #include <chrono>

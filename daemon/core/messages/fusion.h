@@ -1,5 +1,7 @@
-// Decides which ready tensors go into one operation (tensor fusion; Sergeev and Del Balso 2018,
-// section 4).
+// The rule by which ready tensors go into one operation (tensor fusion; Sergeev and Del Balso 2018,
+// section 4). Only the coordinator applies it: to what is ready (Coordinator::call), and to the
+// steps that it makes a plan of (plan_tree.h), where more conditions are added. Other nodes check
+// the batches that they are told of (batch_check.h).
 #pragma once
 
 #include <cstdint>
@@ -17,9 +19,11 @@ struct FusionUnit {
 };
 
 struct FusionOptions {
-  int64_t threshold_bytes = int64_t{64} << 20;  // 0: every unit is an operation of its own.
-  // The number of units that are inspected past one that does not fit, so that a long queue costs
-  // no quadratic time.
+  // The most bytes of a batch of several units (--fusion-threshold); a unit that is larger is a
+  // batch by itself. 0: every unit is an operation of its own.
+  int64_t threshold_bytes = int64_t{64} << 20;
+  // The most units behind the first that are inspected, so that a long queue costs no quadratic
+  // time.
   size_t look_ahead_units = 256;
 };
 

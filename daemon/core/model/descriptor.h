@@ -96,7 +96,9 @@ struct Difference {
 std::optional<Difference> find_difference(const TensorDescriptor& left,
                                           const TensorDescriptor& right);
 
-// Returns the sentence that every rank gets to read when two of them disagree.
+// Returns the sentence that every rank gets to read, with kMismatch, when two of them disagree. The
+// comparison is made where reports of several ranks meet: on a node (SubmissionTable::take_ready),
+// in the tree (Combiner), and at the coordinator (Coordinator::on_report).
 std::string describe_mismatch(const TensorDescriptor& left, Rank left_rank,
                               const TensorDescriptor& right, Rank right_rank);
 

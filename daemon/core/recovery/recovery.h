@@ -1,6 +1,7 @@
 // Recovery lets a job outlive its nodes: it has rules R1 to R5 on one node (docs/protocol.md,
 // "Recovery"). It is pure, as JobCore is: told what happened and what time it is, it says what is
-// to be done.
+// to be done. Only policy `shrink` uses it, which no daemon offers yet: under policy `fail` a
+// death ends the job, and this room has no part in it (JobCore::fail).
 //
 // Life of an epoch:
 //   running -> sealing -> sealed -> the next epoch, running
