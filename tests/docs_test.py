@@ -330,6 +330,7 @@ class Documents(unittest.TestCase):
         for command in ("start", "stop", "plot"):
             text += help_of("ruedactl", "trace", command)
         text += read("deploy", "packages.sh") + read("tests", "run.sh")
+        text += read("client", "python", "examples", "torch_parameter_server.py")
         known = set(FLAG.findall(text)) | FLAGS_OF_OTHERS | HIDDEN_FLAGS
         self.assert_none([line for path, text in documents() for line in bad_flags(path, text, known)])
 
