@@ -62,13 +62,13 @@ std::string own_program() {
   return error ? "ruedad" : path.string();
 }
 
-engine::EngineOptions engine_options(const Config& config) {
+engine::EngineOptions engine_options(const Config& config, bool uses_rdma) {
   engine::EngineOptions options;
+  options.transport = config.transport == "grpc" ? "grpc" : uses_rdma ? "rdma" : "tcp";
   options.node_id = config.node_id;
   options.rack = label(config, "rack");
   options.fusion_threshold_bytes = config.fusion_threshold_bytes;
   options.coordination = core::parse_coordination(config.coordination).value();
-  options.is_over_grpc = config.transport == "grpc";
   options.reducer = core::parse_reducer(config.reducer).value();
   options.inter_node = core::parse_inter_node(config.inter_node).value();
   options.chunk_bytes = config.chunk_bytes;
@@ -213,9 +213,9 @@ class Daemon {
  public:
   explicit Daemon(Config config)
       : config_(std::move(config)),
-        options_(engine_options(config_)),
-        metrics_({RUEDA_VERSION, config_.node_id, reduce::simd_target()}),
         rdma_(choose_rdma(config_)),
+        options_(engine_options(config_, rdma_.is_used)),
+        metrics_({RUEDA_VERSION, config_.node_id, reduce::simd_target()}),
         data_loops_(make_data_loops(config_, rdma_, metrics_, awake_loop_)),
         plane_(control_loop_, metrics_, {config_.node_id, random_number(), config_.timeout_ms}),
         loop_watch_(watch_loops()),
@@ -242,12 +242,12 @@ class Daemon {
   void say_delivering();
 
   const Config config_;
+  const RdmaChoice rdma_;
   const engine::EngineOptions options_;
   observe::Metrics metrics_;
   boost::asio::io_context control_loop_{1};
   engine::BusyPollLoop awake_loop_{control_loop_};
   const engine::LoopPoster poster_{control_loop_};
-  const RdmaChoice rdma_;
   engine::DataLoops data_loops_;
   service::GrpcControlPlane plane_;
   const std::shared_ptr<session::Ledger> ledger_ =
@@ -311,7 +311,7 @@ Status Daemon::start() {
   info_.cpus = config_.cpus;
   info_.simd = reduce::simd_target();
   info_.labels = config_.labels;
-  info_.transport = config_.transport == "grpc" ? "grpc" : rdma_.is_used ? "rdma" : "tcp";
+  info_.transport = options_.transport;
   if (!rdma_.trouble.is_ok()) info_.rdma_trouble = rdma_.trouble.message();
   info_.started_ms = steady_now_ms();
   return start_services();

@@ -12,6 +12,7 @@
 
 #include "agent/base/text.h"
 #include "agent/cli/hosts.h"
+#include "agent/cli/presets.h"
 #include "agent/rendezvous/rendezvous_secret.h"
 #include "daemon/base/limits.h"
 
@@ -182,6 +183,9 @@ constexpr std::array kJobFlags{
     JobFlag{"--lock-after", "RUEDA_LOCK_AFTER"},
     JobFlag{"--cache-capacity", "RUEDA_CACHE_CAPACITY"},
     JobFlag{"--algorithm", "RUEDA_ALGORITHM"},
+    JobFlag{"--servers", "RUEDA_SERVERS"},
+    JobFlag{"--transport", "RUEDA_TRANSPORT"},
+    JobFlag{"--preset", "RUEDA_PRESET"},
     JobFlag{"--deterministic", "RUEDA_DETERMINISTIC"},
     JobFlag{"--log-level", "RUEDA_LOG_LEVEL"},
     JobFlag{"--reducer", "RUEDA_REDUCER"},
@@ -225,6 +229,18 @@ void add_agreement_flags(CLI::App& app, AgreementSettings& settings) {
                  "How all-reduces go between nodes: ring, recursive-doubling, halving-doubling, "
                  "direct, central; auto: by size and what the network measures; table: by size (or "
                  "$RUEDA_ALGORITHM; default: auto)");
+  app.add_option("--servers", settings.servers,
+                 "With --algorithm central: so many of the first nodes are parameter servers, each "
+                 "of a part of every tensor (or $RUEDA_SERVERS; default: 1)")
+      ->check(CLI::Range(1, static_cast<int>(limits::kMaxNodes)));
+  app.add_option("--transport", settings.transport,
+                 "The transport of the job's daemons, tcp, rdma or grpc: private daemons are "
+                 "started with it, others must have it (or $RUEDA_TRANSPORT; default: any)")
+      ->check(CLI::IsMember({"tcp", "rdma", "grpc"}));
+  app.add_option("--preset", settings.preset,
+                 "The flags that stand for a system of the literature: baidu, horovod, "
+                 "horovod-nccl, grpc-ps, grpc-mpi, grpc-verbs, mpi-opt, cambridge-1step, "
+                 "cambridge-2step, rueda; flags that are given win (or $RUEDA_PRESET)");
   app.add_option("--plan", settings.plan,
                  "Replay the plan in this file, which --record-plan has written, from the first "
                  "step on (or $RUEDA_PLAN)");
@@ -243,8 +259,9 @@ void add_agreement_flags(CLI::App& app, AgreementSettings& settings) {
 
 // Sets apart, in the help, what only a measurement or librueda changes.
 void set_advanced_apart(CLI::App& app) {
-  for (const char* flag : {"--coordination", "--reducer", "--lock-after", "--cache-capacity",
-                           "--algorithm", "--timeline-chunks", "--for-rank"}) {
+  for (const char* flag :
+       {"--coordination", "--reducer", "--lock-after", "--cache-capacity", "--algorithm",
+        "--servers", "--transport", "--preset", "--timeline-chunks", "--for-rank"}) {
     app.get_option(flag)->group("Advanced");
   }
 }
@@ -394,6 +411,9 @@ ParseOutcome parse_options(const std::vector<std::string>& arguments,
   SplitArguments split = split_arguments(app, arguments);
   options.command = std::move(split.command);
   std::vector<std::string> words = with_variables(split.flags, environment);
+  if (const Status status = add_preset(words); !status.is_ok()) {
+    return usage_error(status.message());
+  }
   std::reverse(words.begin(), words.end());
   try {
     app.parse(words);

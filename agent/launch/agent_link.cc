@@ -39,6 +39,8 @@ void fill(const AgreementSettings& from, v1::JobSpec& to) {
   to.set_inter_node(from.inter_node);
   if (from.cache_capacity) to.set_cache_capacity(*from.cache_capacity);
   to.set_algorithm(from.algorithm);
+  if (from.servers) to.set_servers(*from.servers);
+  to.set_transport(from.transport);
   to.set_autotunes(from.autotunes);
   to.set_replays(!from.plan.empty());
   // With a replayed plan the algorithm is by default "table", because the choice by measurement

@@ -164,6 +164,9 @@ void Bringup::start_daemons() {
     request.cpus = to_string(cpus);
     request.is_virtual = count > 1;
     request.extra_args = options_.daemon_args;
+    if (const std::string& transport = options_.agreement.transport; !transport.empty()) {
+      request.extra_args.push_back("--transport=" + transport);
+    }
     local_nodes_.push_back(std::move(node));
     const auto index = static_cast<size_t>(i);
     daemons_.push_back(std::make_unique<PrivateDaemon>(

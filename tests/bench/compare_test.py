@@ -83,7 +83,7 @@ class ArgumentsTest(unittest.TestCase):
         self.assertEqual(compare.parse_arguments(["--side", "gloo,rueda"]).side, ["gloo", "rueda"])
 
     def test_ours_come_first_once_a_mode(self):
-        made = sides.make_sides(["gloo", "rueda", "floor"], "/nowhere", ["locked", "negotiate"])
+        made = sides.make_sides(["gloo", "rueda", "floor"], "/nowhere", {"coordination": ["locked", "negotiate"]})
         self.assertEqual([one.name for one in made], ["Rueda locked", "Rueda negotiate", "Gloo", "floor"])
 
 
@@ -141,7 +141,7 @@ class RuedaTest(unittest.TestCase):
         self.assertIn("--daemon-arg=--tcp-congestion=system", command)
 
     def test_once_a_mode_and_a_number_of_streams(self):
-        made = sides.make_sides(["rueda"], "/bin", ["locked"], ["1", "4"])
+        made = sides.make_sides(["rueda"], "/bin", {"coordination": ["locked"], "streams": ["1", "4"]})
         self.assertEqual([side.name for side in made], ["Rueda locked x1", "Rueda locked x4"])
         self.assertIn("--daemon-arg=--streams=4", made[1].flags)
 
@@ -158,7 +158,8 @@ class RuedaTest(unittest.TestCase):
         self.assertEqual(len(made), 3)
 
     def test_a_wire_dtype_is_a_side_of_its_own(self):
-        names = [side.name for side in sides.make_sides(["rueda"], "/bin", ["locked"], ["2"], ["same", "bfloat16"])]
+        names = [side.name for side in sides.make_sides(
+            ["rueda"], "/bin", {"coordination": ["locked"], "streams": ["2"], "wire": ["same", "bfloat16"]})]
         self.assertEqual(names, ["Rueda locked x2 same", "Rueda locked x2 bfloat16"])
         with mock.patch("comparing.sides.rueda.find_program", lambda bin_dir, name: name):
             (command,) = Rueda("/bin", wire="bfloat16").commands(

@@ -1,5 +1,7 @@
 """Lists the sides that are compared, with one file a peer. A new peer is a new Side, and a line here."""
 
+import itertools
+
 from .floor import Floor
 from .gloo import Ddp, Gloo
 from .open_mpi import OpenMpi
@@ -18,17 +20,18 @@ DEFAULT_OF_SIZES = tuple(name for name in NAMES if name != "ddp")
 DEFAULT_OF_MODELS = ("rueda", "gloo", "ddp", "floor")
 
 
-def make_sides(names, bin_dir, coordination=(None,), streams=(None,), wires=(None,), before=None):
-    """Returns the sides in the order of NAMES. Rueda is there once a mode of coordination, a number of streams and a wire dtype,
-    and the same of another build, in the folder `before`."""
+def make_sides(names, bin_dir, ours=None, before=None):
+    """Returns the sides in the order of NAMES. Rueda is there once for each combination of what `ours` lists under the names of
+    its parameters, and the same of another build, in the folder `before`."""
+    ours = ours or {}
     sides = []
     for name in NAMES:
         if name not in names:
             continue
         if name == "rueda":
             builds = [(bin_dir, None)] + ([(before, "before")] if before else [])
-            sides += [Rueda(folder, mode, count, wire, label) for folder, label in builds
-                      for mode in coordination for count in streams for wire in wires]
+            sides += [Rueda(folder, **dict(zip(ours, values)), label=label) for folder, label in builds
+                      for values in itertools.product(*ours.values())]
         elif name == "floor":
             sides.append(Floor(bin_dir))
         else:

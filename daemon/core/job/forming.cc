@@ -29,6 +29,7 @@ void Forming::tell(Output& output) {
   join.rack = options_.rack;
   join.fan_in = options_.agreement.tree_fan_in;
   join.algorithm = options_.algorithm;
+  join.servers = options_.servers;
   join.is_tuned = options_.is_tuned;
   join.reducer = options_.reducer;
   join.is_over_grpc = options_.is_over_grpc;
@@ -132,6 +133,11 @@ Status Forming::check(NodeIndex from, const Join& join) const {
     return mismatch("job " + options_.job + " has " + describe(agreement.tree_fan_in) +
                     " on node " + ours + " and " + describe(join.fan_in) + " on node " + theirs +
                     "; give --tree-threshold and --tree-fan-in the same values on all nodes");
+  }
+  if (join.servers != options_.servers) {
+    return mismatch("job " + options_.job + " has " + std::to_string(options_.servers) +
+                    " servers on node " + ours + " and " + std::to_string(join.servers) +
+                    " on node " + theirs + "; give --servers the same value on all nodes");
   }
   if (join.is_tuned != options_.is_tuned) {
     return mismatch("job " + options_.job + " is autotuned, or replays a plan, on node " +

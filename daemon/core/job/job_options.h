@@ -32,6 +32,7 @@ struct JobOptions {
   // (core/model/track.h has that of the other track).
   int max_launched_operations = 4;
   AlgorithmChoice algorithm = AlgorithmChoice::kAuto;  // How an all-reduce goes between nodes.
+  int servers = 1;                                     // Of the central algorithm.
   bool is_tuned = false;              // The job is autotuned, or a plan is replayed.
   TicksMs start_timeout_ms = 60'000;  // The time for all ranks to attach.
   TicksMs join_interval_ms = 300;     // The time between two Joins, which are repeated until Start.

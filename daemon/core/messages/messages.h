@@ -88,6 +88,7 @@ struct Join {
   InterNode inter_node = InterNode::kRueda;
   std::vector<Below> below;
   AlgorithmChoice algorithm = AlgorithmChoice::kAuto;
+  int servers = 1;            // Of the central algorithm.
   std::string rack{};         // Where the node stands; empty if nobody has said.
   bool is_tuned = false;      // The job is autotuned, or a plan is replayed (JobOptions).
   bool is_over_grpc = false;  // The data address speaks gRPC.

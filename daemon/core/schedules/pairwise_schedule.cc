@@ -34,23 +34,20 @@ class Builder {
   void recursive_doubling() { among_power_of_two(&Builder::double_recursively); }
   void halving_doubling() { among_power_of_two(&Builder::halve_and_double); }
 
-  void direct() {
-    for (int i = 1; i < nodes_; ++i) send(after_self(i), block(after_self(i)), false);
-    add_all(block(self_));
-    for (int i = 1; i < nodes_; ++i) send(after_self(i), block(self_), true);
-    for (int node = 0; node < nodes_; ++node) {
-      if (node != self_) take(node, block(node));
+  // The first nodes, as many as there are blocks, are servers.
+  void push_and_pull() {
+    const auto is_server = [this](int node) { return node < program_.blocks; };
+    for (int i = 1; i < nodes_; ++i) {
+      const int server = after_self(i);
+      if (is_server(server)) send(server, block(server), false);
     }
-  }
-
-  void central() {
-    if (self_ != 0) {
-      send(0, all(), false);
-      take(0, all());
-      return;
+    if (is_server(self_)) {
+      add_all(block(self_));
+      for (int i = 1; i < nodes_; ++i) send(after_self(i), block(self_), true);
     }
-    add_all(all());
-    for (int node = 1; node < nodes_; ++node) send(node, all(), true);
+    for (int server = 0; is_server(server); ++server) {
+      if (server != self_) take(server, block(server));
+    }
   }
 
   PairwiseProgram done() { return std::move(program_); }
@@ -106,11 +103,12 @@ class Builder {
   PairwiseProgram program_;
 };
 
-int blocks_of(Algorithm algorithm, int nodes) {
+int blocks_of(Algorithm algorithm, int nodes, int servers) {
   switch (algorithm) {
     case Algorithm::kHalvingDoubling:
       return static_cast<int>(std::bit_floor(static_cast<unsigned>(nodes)));
     case Algorithm::kDirect: return nodes;
+    case Algorithm::kCentral: return std::clamp(servers, 1, nodes);
     default: return 1;
   }
 }
@@ -122,23 +120,24 @@ void make_ascending(std::vector<NodeIndex>& nodes) {
 
 }  // namespace
 
-PairwiseProgram make_exchange(Algorithm algorithm, int nodes, NodeIndex self) {
+PairwiseProgram make_exchange(Algorithm algorithm, int nodes, NodeIndex self, int servers) {
   RUEDA_CHECK(nodes >= 2 && self.value >= 0 && self.value < nodes);
-  Builder builder(nodes, self, blocks_of(algorithm, nodes));
+  Builder builder(nodes, self, blocks_of(algorithm, nodes, servers));
   switch (algorithm) {
     case Algorithm::kRecursiveDoubling: builder.recursive_doubling(); break;
     case Algorithm::kHalvingDoubling: builder.halving_doubling(); break;
-    case Algorithm::kDirect: builder.direct(); break;
-    case Algorithm::kCentral: builder.central(); break;
+    case Algorithm::kDirect:
+    case Algorithm::kCentral: builder.push_and_pull(); break;
     case Algorithm::kRing: RUEDA_CHECK(false);
   }
   return builder.done();
 }
 
-PairwisePeers peers_of(const std::vector<Algorithm>& algorithms, int nodes, NodeIndex self) {
+PairwisePeers peers_of(const std::vector<Algorithm>& algorithms, int nodes, NodeIndex self,
+                       int servers) {
   PairwisePeers peers;
   for (const Algorithm algorithm : algorithms) {
-    const PairwiseProgram program = make_exchange(algorithm, nodes, self);
+    const PairwiseProgram program = make_exchange(algorithm, nodes, self, servers);
     for (const PairwiseSend& item : program.sends) peers.to.push_back(item.to);
     for (const PairwiseReceive& item : program.receives) peers.from.push_back(item.from);
   }

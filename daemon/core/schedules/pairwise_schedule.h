@@ -12,10 +12,11 @@
 //   not depend on which of the two it is, nor on how an operation is cut. If n is no power of two,
 //   those beyond the largest one hand their values to a node in it first, and get the result from
 //   it.
-// - Direct: each block goes to the node that owns it, which adds all at once, in the order of the
-//   nodes, and sends the result to all. That takes 2 steps, with messages to all others in each.
-// - Central: all values go to node 0, and back, as with a parameter server. It is the baseline of
-//   the literature.
+// - Central: the first `servers` nodes are servers, and each owns one block. All nodes push a block
+//   to its server, which adds all at once, in the order of the nodes, and they pull the result from
+//   there: the parameter servers of the literature (Li et al. 2014; Awan et al. 2019, section
+//   III-A), which keep sums here and no weights. That takes 2 steps.
+// - Direct: every node is a server.
 #pragma once
 
 #include <vector>
@@ -63,7 +64,8 @@ struct PairwiseProgram {
 inline constexpr int kMaxMessages = 2;
 
 // Returns the node's program for an algorithm that is not the ring, among 2 or more nodes.
-PairwiseProgram make_exchange(Algorithm algorithm, int nodes, NodeIndex self);
+// `servers` is for kCentral; of fewer nodes than servers all are servers.
+PairwiseProgram make_exchange(Algorithm algorithm, int nodes, NodeIndex self, int servers = 1);
 
 // The nodes that a node sends something to, and those it receives something from, in one of several
 // algorithms; both ascend.
@@ -71,6 +73,7 @@ struct PairwisePeers {
   std::vector<NodeIndex> to;
   std::vector<NodeIndex> from;
 };
-PairwisePeers peers_of(const std::vector<Algorithm>& algorithms, int nodes, NodeIndex self);
+PairwisePeers peers_of(const std::vector<Algorithm>& algorithms, int nodes, NodeIndex self,
+                       int servers = 1);
 
 }  // namespace rueda::core

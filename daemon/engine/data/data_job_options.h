@@ -57,6 +57,7 @@ struct DataJobOptions {
   // same algorithm.
   core::DeathPolicy policy = core::DeathPolicy::kFail;
   core::AlgorithmChoice algorithm = core::AlgorithmChoice::kAuto;  // under kShrink: the ring
+  int servers = 1;  // Of the central algorithm (core/schedules/pairwise_schedule.h).
   DataEvents events;
   // The threads do the passes over memory of a job on one node. They outlive the job.
   PassThreads* pass_threads = nullptr;

@@ -86,17 +86,19 @@ Status PairwisePath::start(transport::Transport& transport, observe::Metrics& me
   size_t most_heard = 0;
   for (int node = 0; node < nodes; ++node) {
     most_heard =
-        std::max(most_heard, core::peers_of(algorithms, nodes, NodeIndex{node}).from.size());
+        std::max(most_heard,
+                 core::peers_of(algorithms, nodes, NodeIndex{node}, options_.servers).from.size());
   }
   for (const core::Algorithm algorithm : algorithms) {
-    programs_.emplace(algorithm, core::make_exchange(algorithm, nodes, options_.self));
+    programs_.emplace(algorithm,
+                      core::make_exchange(algorithm, nodes, options_.self, options_.servers));
   }
   MeshOptions mesh;
   mesh.id = stamp_.channel(options_.self, options_.self);
   mesh.token = options_.token;
   mesh.self = options_.self;
   mesh.data_addresses = options_.data_addresses;
-  mesh.peers = core::peers_of(algorithms, nodes, options_.self);
+  mesh.peers = core::peers_of(algorithms, nodes, options_.self, options_.servers);
   mesh.geometry = MeshGeometry::make(options_.lanes, static_cast<int>(most_heard),
                                      options_.chunk_bytes, mesh_budget(options_));
   mesh.timeout_ms = options_.timeout_ms;

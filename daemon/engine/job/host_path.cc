@@ -89,6 +89,7 @@ void HostPath::open_data(uint32_t process_set, const core::Layout& layout) {
   options.corrupt = context_.options.corrupt_reduction;
   options.shares_staging = context_.options.adds_on_gpu;
   options.events = host_.data_events(process_set, parts.ring());
+  options.servers = spec_.servers;
   for (size_t loop = 0; loop < loops_; ++loop) {
     // Operations that are shared out go round the ring.
     options.algorithm = loop == 0 ? spec_.algorithm : core::AlgorithmChoice::kRing;

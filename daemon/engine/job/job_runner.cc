@@ -28,13 +28,14 @@ core::JobOptions core_options(const EngineContext& context, const JobSpec& spec)
   agreement.replayed = spec.replayed;
   agreement.records_plans = spec.records_plan;
   options.is_tuned = spec.autotunes || spec.replays;
-  options.is_over_grpc = context.options.is_over_grpc;
+  options.is_over_grpc = context.options.transport == "grpc";
   options.reducer = spec.reducer.value_or(context.options.reducer);
   options.inter_node = spec.inter_node.value_or(context.options.inter_node);
   agreement.tuning = tuning_options(context.options, spec, agreement.fusion.threshold_bytes,
                                     context.data_loops.size());
   options.max_launched_operations = context.options.lanes;
   options.algorithm = spec.algorithm;
+  options.servers = spec.servers;
   options.start_timeout_ms =
       spec.start_timeout_ms > 0 ? spec.start_timeout_ms : context.options.start_timeout_ms;
   options.suspicion_grace_ms = context.options.timeout_ms / 10;

@@ -27,7 +27,7 @@ struct EngineOptions {
   int64_t fusion_threshold_bytes = int64_t{64} << 20;
   core::Coordination coordination = core::kDefaultCoordination;
   core::Reducer reducer = core::Reducer::kNode;
-  bool is_over_grpc = false;  // The transports of the data loops carry frames over gRPC.
+  std::string transport = "tcp";  // What carries frames: "tcp", "rdma" or "grpc".
   core::InterNode inter_node = core::InterNode::kRueda;
   uint64_t chunk_bytes = 256 * 1024;
   uint64_t staging_bytes = 64u << 20;
@@ -80,6 +80,9 @@ struct JobSpec {
   std::optional<core::Coordination> coordination;
   // The way of all-reduces between nodes.
   core::AlgorithmChoice algorithm = core::AlgorithmChoice::kAuto;
+  int servers = 1;  // With kCentral: so many of the first nodes are servers.
+  // The transport that the daemon must have: "tcp", "rdma" or "grpc"; empty: any.
+  std::string transport;
   std::optional<core::Reducer> reducer;
   std::optional<core::InterNode> inter_node;  // What carries device memory between its nodes.
   // Between its nodes, as far as the daemon knows them; empty if it does not.

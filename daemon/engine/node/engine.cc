@@ -46,6 +46,14 @@ Result<JobHandle> Engine::register_job(JobSpec spec, JobListener listener) {
                                               " already; a job id names one job at a time" +
                                               owner_hint(*jobs_.at(job), spec.uid));
   }
+  if (!spec.transport.empty() && spec.transport != options().transport) {
+    return Status(Code::kInvalidArgument,
+                  "job " + job + " asks for transport " + one_line(spec.transport) +
+                      ", and the daemon of node " + options().node_id + " has " +
+                      options().transport + ": start it with --transport " +
+                      one_line(spec.transport) +
+                      ", or the job with another --transport or --preset");
+  }
   if (jobs_.size() >= limits::kMaxJobs) {
     return Status(Code::kUnavailable, "node " + options().node_id + " serves " +
                                           std::to_string(jobs_.size()) +

@@ -47,6 +47,7 @@ struct Writer {
     join.set_is_tuned(from.is_tuned);
     join.set_fan_in(static_cast<uint32_t>(from.fan_in));
     join.set_algorithm(core::to_string(from.algorithm));
+    join.set_servers(static_cast<uint32_t>(from.servers));
     join.set_reducer(core::to_string(from.reducer));
     join.set_is_over_grpc(from.is_over_grpc);
     join.set_inter_node(core::to_string(from.inter_node));
@@ -167,6 +168,7 @@ Result<core::Join> read(const v1::Join& from) {
   to.is_tuned = from.is_tuned();
   to.fan_in = static_cast<int>(std::min<uint32_t>(from.fan_in(), limits::kMaxNodes));
   to.algorithm = algorithm.value();
+  to.servers = static_cast<int>(std::clamp<uint32_t>(from.servers(), 1, limits::kMaxNodes));
   to.reducer = reducer.value();
   to.is_over_grpc = from.is_over_grpc();
   to.inter_node = inter_node.value();
@@ -337,6 +339,24 @@ Status read_body(const v1::JobMessage& from, engine::Envelope& to) {
   return Status::ok();
 }
 
+// Reads how many servers the job has, whose algorithm and layout are known.
+Status read_servers(const v1::JobSpec& from, engine::JobSpec& to) {
+  const uint32_t servers = std::max(from.servers(), 1u);
+  const auto nodes = static_cast<uint32_t>(from.nodes_size());
+  if (servers > 1 && to.algorithm != core::AlgorithmChoice::kCentral) {
+    return {Code::kInvalidArgument, "job " + to.job +
+                                        ": --servers is for --algorithm central, not " +
+                                        core::to_string(to.algorithm)};
+  }
+  if (servers > nodes) {
+    return {Code::kInvalidArgument, "job " + to.job + ": --servers " + std::to_string(servers) +
+                                        " is more than its " + std::to_string(nodes) +
+                                        " nodes; give at most so many"};
+  }
+  to.servers = static_cast<int>(servers);
+  return Status::ok();
+}
+
 // Reads how the job's nodes agree on the order, and how they carry out what is in it.
 Status read_agreement(const v1::JobSpec& from, engine::JobSpec& to) {
   if (!from.coordination().empty()) {
@@ -353,6 +373,8 @@ Status read_agreement(const v1::JobSpec& from, engine::JobSpec& to) {
     }
     to.algorithm = algorithm.value();
   }
+  if (Status status = read_servers(from, to); !status.is_ok()) return status;
+  to.transport = from.transport();
   if (!from.reducer().empty()) {
     Result<core::Reducer> reducer = core::parse_reducer(from.reducer());
     if (!reducer.is_ok()) {

@@ -1,9 +1,12 @@
 #include "agent/cli/options.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "agent/cli/presets.h"
 
 namespace rueda::agent {
 namespace {
@@ -198,6 +201,37 @@ TEST(Options, StallTimesComeFromFlagsThenTheEnvironmentThenTheDaemon) {
       parsed({"--stall-check-seconds", "0", "--stall-shutdown-seconds=7", "p"}, environment);
   EXPECT_EQ(options.stall_check_ms, 0);
   EXPECT_EQ(options.stall_shutdown_ms, 7000);
+}
+
+TEST(Options, APresetIsASetOfFlagsAndWhatIsGivenWins) {
+  const AgreementSettings plain = parsed({"--preset", "grpc-ps", "p"}).agreement;
+  EXPECT_EQ(plain.algorithm, "central");
+  EXPECT_EQ(plain.transport, "grpc");
+  EXPECT_EQ(plain.fusion_threshold_bytes, 0u);
+  EXPECT_EQ(plain.coordination, "negotiate");
+  EXPECT_FALSE(plain.servers.has_value());
+  const AgreementSettings other =
+      parsed({"--transport=tcp", "--preset=grpc-ps", "--servers", "2", "p"},
+             {{"RUEDA_COORDINATION", "locked"}, {"RUEDA_PRESET", "baidu"}})
+          .agreement;
+  EXPECT_EQ(other.algorithm, "central") << "the flag's preset, not the variable's";
+  EXPECT_EQ(other.transport, "tcp");
+  EXPECT_EQ(other.servers, 2u);
+  EXPECT_EQ(other.coordination, "locked");
+  EXPECT_EQ(parsed({"p"}, {{"RUEDA_PRESET", "mpi-opt"}}).agreement.algorithm, "halving-doubling");
+  EXPECT_TRUE(parsed({"--preset=horovod", "--deterministic", "p"}).agreement.is_deterministic);
+  EXPECT_THAT(error_of({"--preset", "byteps", "p"}), HasSubstr("there are baidu, horovod"));
+}
+
+TEST(Options, EveryPresetIsInTheHelp) {
+  const std::string help = parse_options({"--help"}, {}).text;
+  const std::string names = preset_flags("").status().message();
+  for (size_t at = names.find("there are ") + 10; at < names.size();) {
+    const size_t end = std::min(names.find(", ", at), names.size());
+    EXPECT_TRUE(preset_flags(names.substr(at, end - at)).is_ok());
+    EXPECT_THAT(help, HasSubstr(names.substr(at, end - at)));
+    at = end + 2;
+  }
 }
 
 TEST(Options, AWrongVariableIsNamed) {

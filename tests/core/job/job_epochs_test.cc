@@ -202,6 +202,17 @@ TEST(JobForming, DataOverGrpcOnOneNodeAloneIsRefusedWithBothNodes) {
                    "daemons of all nodes with --transport grpc, or none of them"));
 }
 
+TEST(JobForming, AnotherNumberOfServersIsRefusedWithBothNodesNumbers) {
+  Cluster job({1, 1});
+  Join join = join_of(job);
+  join.servers = 2;
+  job.step(0, MessageArrived{{NodeIndex{1}, Epoch{1}, 0, join}});
+  EXPECT_EQ(job.node(0).failed.at(0),
+            Status(Code::kMismatch,
+                   "job train has 1 servers on node n0 and 2 on node n1; give --servers the same "
+                   "value on all nodes"));
+}
+
 // Rings with other members would wait for each other in vain.
 TEST(JobForming, AnotherReducerIsRefusedWithBothNodesReducers) {
   Cluster job({1, 1});

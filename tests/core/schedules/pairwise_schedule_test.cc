@@ -1,5 +1,6 @@
 #include "daemon/core/schedules/pairwise_schedule.h"
 
+#include <algorithm>
 #include <map>
 #include <random>
 #include <string>
@@ -29,10 +30,10 @@ struct Message {
 // Runs all nodes' programs, in any order of turns.
 class Cluster {
  public:
-  Cluster(Algorithm algorithm, int nodes, uint32_t seed) : random_(seed) {
+  Cluster(Algorithm algorithm, int nodes, uint32_t seed, int servers = 1) : random_(seed) {
     for (int i = 0; i < nodes; ++i) {
       Node& node = nodes_.emplace_back();
-      node.program = make_exchange(algorithm, nodes, NodeIndex{i});
+      node.program = make_exchange(algorithm, nodes, NodeIndex{i}, servers);
       node.blocks.assign(static_cast<size_t>(node.program.blocks), {std::to_string(i)});
     }
   }
@@ -186,6 +187,39 @@ TEST(PairwiseSchedule, WhoeverAddsAllAddsThemInTheOrderOfNodes) {
     ASSERT_EQ(cluster.run(), "");
     for (const Block& block : cluster.blocks(2)) EXPECT_EQ(block.sum, "(0+1+2+3)");
   }
+}
+
+TEST(PairwiseSchedule, AnyNumberOfServersGivesEveryNodeEverySumInTheOrderOfNodes) {
+  for (int nodes = 2; nodes <= 9; ++nodes) {
+    for (int servers = 1; servers <= nodes + 1; ++servers) {
+      for (uint32_t seed = 0; seed < 10; ++seed) {
+        Cluster cluster(Algorithm::kCentral, nodes, seed, servers);
+        ASSERT_EQ(cluster.run(), "") << servers << " servers of " << nodes << " nodes";
+        std::string sum = "(0";
+        for (int i = 1; i < nodes; ++i) sum += "+" + std::to_string(i);
+        ASSERT_EQ(cluster.blocks(0).size(), static_cast<size_t>(std::min(servers, nodes)));
+        for (const Block& block : cluster.blocks(nodes - 1)) EXPECT_EQ(block.sum, sum + ")");
+      }
+    }
+  }
+}
+
+// A worker that is no server speaks with servers alone, and pushes each of them one part.
+TEST(PairwiseSchedule, WorkersPushOnePartToEachServerAndPullItFromThere) {
+  const PairwiseProgram worker = make_exchange(Algorithm::kCentral, 7, NodeIndex{5}, 3);
+  ASSERT_EQ(worker.sends.size(), 3u);
+  ASSERT_EQ(worker.receives.size(), 3u);
+  for (const PairwiseSend& push : worker.sends) {
+    EXPECT_EQ(push.blocks, (BlockRange{push.to.value, push.to.value + 1}));
+    EXPECT_FALSE(push.is_final);
+  }
+  for (const PairwiseReceive& pull : worker.receives) {
+    EXPECT_EQ(pull.blocks, (BlockRange{pull.from.value, pull.from.value + 1}));
+    EXPECT_FALSE(pull.adds);
+  }
+  const PairwisePeers peers = peers_of({Algorithm::kCentral}, 7, NodeIndex{5}, 3);
+  EXPECT_EQ(peers.to, (std::vector<NodeIndex>{NodeIndex{0}, NodeIndex{1}, NodeIndex{2}}));
+  EXPECT_EQ(peers.from, peers.to);
 }
 
 TEST(PairwiseSchedule, PeersAreThoseOfTheProgramsOnBothSides) {

@@ -70,6 +70,7 @@ TEST(Convert, Join) {
       core::InterNode::kNccl,
       {{NodeIndex{3}, "host:3", {Rank{4}}, "north"}, {NodeIndex{4}, "host:4", {}}},
       core::AlgorithmChoice::kDirect,
+      3,
       "south",
       true,
       true};
@@ -84,6 +85,7 @@ TEST(Convert, Join) {
   EXPECT_EQ(back.algorithm, core::AlgorithmChoice::kDirect);
   EXPECT_EQ(back.reducer, core::Reducer::kDevice);
   EXPECT_TRUE(back.is_over_grpc);
+  EXPECT_EQ(back.servers, 3);
   EXPECT_EQ(back.inter_node, core::InterNode::kNccl);
   ASSERT_EQ(back.below.size(), 2u);
   EXPECT_EQ(back.below[0].node, NodeIndex{3});
