@@ -1,7 +1,7 @@
 #include "agent/cli/presets.h"
 
 #include <algorithm>
-#include <array>
+#include <string_view>
 #include <utility>
 
 namespace rueda::agent {

@@ -1,4 +1,4 @@
-// The response cache (Horovod 0.18; docs/protocol.md): tensors seen before have a number, so that
+// The response cache (as in Horovod; docs/protocol.md): tensors seen before have a number, so that
 // a report is a bit and a decree a list of small numbers. All nodes of an epoch feed theirs the
 // same decreed operations in the same order, and so hold the same tensors in the same slots.
 #pragma once

@@ -1,9 +1,11 @@
 #include "daemon/transport/grpc/grpc_wires.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
