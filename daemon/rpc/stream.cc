@@ -10,9 +10,6 @@
 namespace rueda::rpc {
 namespace {
 
-constexpr size_t kMaxQueuedMessages = 16'384;
-constexpr size_t kMaxQueuedBytes = size_t{64} << 20;
-
 // The part that both ends share: one write in flight with a queue behind it, and reads one after
 // the other. Side is ServerCall or ClientCall; its operations are started only under the mutex and
 // while the call is open.
@@ -23,7 +20,7 @@ class StreamCore : public Side, public Stream {
     const MutexLock lock(mutex_);
     if (closing_) return;
     queued_bytes_ += bytes.Length();
-    if (queue_.size() >= kMaxQueuedMessages || queued_bytes_ > kMaxQueuedBytes) {
+    if (queue_.size() >= kind_.max_queued_messages || queued_bytes_ > kind_.max_queued_bytes) {
       return abort_locked();
     }
     queue_.push_back(std::move(bytes));
@@ -53,9 +50,11 @@ class StreamCore : public Side, public Stream {
     read_next();
   }
 
-  using Side::Side;
-
  protected:
+  template <class... Arguments>
+  explicit StreamCore(const StreamKind& kind, Arguments&&... arguments)
+      : Side(std::forward<Arguments>(arguments)...), kind_(kind) {}
+
   void on_write(bool ok) override {
     const MutexLock lock(mutex_);
     writing_ = false;
@@ -135,6 +134,7 @@ class StreamCore : public Side, public Stream {
   virtual void on_drained() RUEDA_REQUIRES(mutex_) = 0;
   bool is_aborted() const RUEDA_REQUIRES(mutex_) { return aborted_; }
 
+  const StreamKind kind_;
   Mutex mutex_;
 
  private:
@@ -189,7 +189,7 @@ class ClientStream final : public StreamCore<ClientCall<grpc::ByteBuffer, grpc::
  public:
   ClientStream(CallQueue& queue, const std::shared_ptr<grpc::Channel>& channel,
                const StreamKind& kind)
-      : StreamCore(queue), kind_(kind), stub_(channel) {}
+      : StreamCore(kind, queue), stub_(channel) {}
 
   void open(StreamEvents events, std::shared_ptr<Stream> self) {
     keep_alive(std::move(self));
@@ -214,7 +214,6 @@ class ClientStream final : public StreamCore<ClientCall<grpc::ByteBuffer, grpc::
     if (!std::exchange(drained_, true) && !is_aborted()) start_writes_done();
   }
 
-  const StreamKind kind_;
   grpc::GenericStub stub_;
   bool drained_ RUEDA_GUARDED_BY(mutex_) = false;
 };
@@ -222,7 +221,7 @@ class ClientStream final : public StreamCore<ClientCall<grpc::ByteBuffer, grpc::
 class ServerStream final : public StreamCore<ServerCall<grpc::ByteBuffer, grpc::ByteBuffer>> {
  public:
   ServerStream(CallQueue& queue, const StreamKind& kind, std::unique_ptr<ByteArrival> arrival)
-      : StreamCore(queue, std::move(arrival)), kind_(kind) {}
+      : StreamCore(kind, queue, std::move(arrival)) {}
   using StreamCore::keep_alive;
   using StreamCore::start;
 
@@ -241,7 +240,6 @@ class ServerStream final : public StreamCore<ServerCall<grpc::ByteBuffer, grpc::
     if (!std::exchange(finished_, true)) start_finish(grpc::Status::OK);
   }
 
-  const StreamKind kind_;
   bool finished_ RUEDA_GUARDED_BY(mutex_) = false;
 };
 

@@ -52,6 +52,9 @@ struct StreamEvents {
 struct StreamKind {
   const char* method = "";
   const char* connection = "";
+  // The stream closes when more than this waits to be written.
+  size_t max_queued_messages = 16'384;
+  size_t max_queued_bytes = size_t{64} << 20;
 };
 
 // Dials a stream. It keeps itself alive until it has closed.

@@ -193,6 +193,29 @@ TEST_P(TransportConformance, FullSizeFramesOfManySlots) {
 }
 
 // A transport need not ask where a payload goes, but if it asks, it must follow the answer.
+// A channel over gRPC once closed when more than 64 MiB had been written in one turn of the loop.
+TEST_P(TransportConformance, AllSlotsMayBeWrittenAtOnceHoweverMuchThatIs) {
+  constexpr uint32_t kSlots = 24;
+  constexpr size_t kBytes = 3u << 20;
+  Region slots(*right_, kSlots * kBytes), memory(*left_, kBytes);
+  std::memset(memory.data(), 7, kBytes);
+  Writer writer;
+  Reader reader;
+  uint32_t right = 0;
+  reader.when_frame = [&](const FrameHeader& header, std::span<std::byte> payload) {
+    const bool is_right = payload.size() == kBytes && payload[header.slot] == std::byte{7};
+    right += is_right && std::memcmp(payload.data(), memory.data(), kBytes) == 0 ? 1 : 0;
+    reader.frames.clear();
+  };
+  open(writer, reader, slots, channel_id(), kSlots, kBytes);
+  const SendBuffer part = memory.part(0, kBytes);
+  for (uint32_t slot = 0; slot < kSlots; ++slot) {
+    write(writer, channel_id(), slot, slot, {&part, 1});
+  }
+  ASSERT_TRUE(loop_.run_until([&] { return right == kSlots; }));
+  EXPECT_FALSE(writer.closed.has_value());
+}
+
 TEST_P(TransportConformance, PayloadsGoWhereTheyArePlaced) {
   constexpr uint32_t kSlots = 4;
   constexpr uint32_t kBytes = 40'000;

@@ -31,7 +31,9 @@ using tcp::error_code;
 
 namespace {
 
-constexpr rpc::StreamKind kFrameStream{"/rueda.v1.Data/Frames", "data connection"};
+// Each frame has a slot, so the slots bound what waits.
+constexpr rpc::StreamKind kFrameStream{"/rueda.v1.Data/Frames", "data connection", SIZE_MAX,
+                                       SIZE_MAX};
 // A frame has at most --chunk-bytes, which is 4 MiB at most, and its header. gRPC keeps a message
 // until all of it has come, so this also bounds what each stranger may make it keep.
 constexpr int kMaxMessageBytes = (4 << 20) + 4096;
