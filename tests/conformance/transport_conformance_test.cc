@@ -192,12 +192,13 @@ TEST_P(TransportConformance, FullSizeFramesOfManySlots) {
   }
 }
 
-// A transport need not ask where a payload goes, but if it asks, it must follow the answer.
-// A channel over gRPC once closed when more than 64 MiB had been written in one turn of the loop.
+// A channel over gRPC once closed when more had been written in one turn of the loop than the
+// reader's gRPC takes ahead and 64 MiB more.
 TEST_P(TransportConformance, AllSlotsMayBeWrittenAtOnceHoweverMuchThatIs) {
-  constexpr uint32_t kSlots = 24;
+  // An emulated RDMA device takes seconds for so much.
+  const uint32_t slot_count = GetParam().name.starts_with("rdma") ? 4 : 60;
   constexpr size_t kBytes = 3u << 20;
-  Region slots(*right_, kSlots * kBytes), memory(*left_, kBytes);
+  Region slots(*right_, slot_count * kBytes), memory(*left_, kBytes);
   std::memset(memory.data(), 7, kBytes);
   Writer writer;
   Reader reader;
@@ -207,15 +208,16 @@ TEST_P(TransportConformance, AllSlotsMayBeWrittenAtOnceHoweverMuchThatIs) {
     right += is_right && std::memcmp(payload.data(), memory.data(), kBytes) == 0 ? 1 : 0;
     reader.frames.clear();
   };
-  open(writer, reader, slots, channel_id(), kSlots, kBytes);
+  open(writer, reader, slots, channel_id(), slot_count, kBytes);
   const SendBuffer part = memory.part(0, kBytes);
-  for (uint32_t slot = 0; slot < kSlots; ++slot) {
+  for (uint32_t slot = 0; slot < slot_count; ++slot) {
     write(writer, channel_id(), slot, slot, {&part, 1});
   }
-  ASSERT_TRUE(loop_.run_until([&] { return right == kSlots; }));
+  ASSERT_TRUE(loop_.run_until([&] { return right == slot_count; }));
   EXPECT_FALSE(writer.closed.has_value());
 }
 
+// A transport need not ask where a payload goes, but if it asks, it must follow the answer.
 TEST_P(TransportConformance, PayloadsGoWhereTheyArePlaced) {
   constexpr uint32_t kSlots = 4;
   constexpr uint32_t kBytes = 40'000;
