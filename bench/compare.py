@@ -7,14 +7,16 @@ ratio of the sides round by round. The limits of the machine are measured in the
 moves the same bytes and waits for nothing, among the sides. A round in which the machine was busy with something else is
 repeated.
 
-The sides are rueda, gloo (PyTorch's), mpi-shm and mpi-tcp (Open MPI over shared memory and over TCP), ring-shm and ring-tcp (a
-ring of our own over Open MPI's messages, as baidu-allreduce has it), floor; and, with --model, ddp. A side that is not installed
-is named, and left out.
+The sides are rueda, gloo (PyTorch's), horovod (on Gloo, which bench/install_horovod.sh installs), horovod-0.1ms (the same with
+HOROVOD_CYCLE_TIME=0.1; only when it is named), mpi-shm and mpi-tcp (Open MPI over shared memory and over TCP), ring-shm and ring-tcp
+(a ring of our own over Open MPI's messages, as baidu-allreduce has it), floor; and, with --model, ddp. A side that is not
+installed is named, and left out.
 
---model compares a training step: each tensor of the model is a submission of its own for Rueda, in an arena; Gloo and Open MPI
-get all of them as one flat buffer, in one all-reduce; ddp is PyTorch's DistributedDataParallel on Gloo. --coordination measures
-Rueda once a mode, --streams once a number of TCP streams, --wire once a wire dtype, --preset, --algorithm and --transport once a
-name; the first one is compared with the others, too. --before measures another build of Rueda in turn with this one.
+--model compares a training step: each tensor of the model is a submission of its own for Rueda, in an arena, and for Horovod;
+Gloo and Open MPI get all of them as one flat buffer, in one all-reduce; ddp is PyTorch's DistributedDataParallel on Gloo.
+--coordination measures Rueda once a mode, --streams once a number of TCP streams, --wire once a wire dtype, --preset,
+--algorithm and --transport once a name; the first one is compared with the others, too. --before measures another build of
+Rueda in turn with this one.
 
 Exit codes: 0; 1 an error or a wrong result; 2 a wrong command line; 3 a ratio to a peer below --require-ratio."""
 

@@ -7,39 +7,33 @@ RANK and WORLD_SIZE say which rank. Rank 0 prints one JSON object a size, with t
 import argparse
 import json
 import os
-import resource
-import time
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from measuring import measure
 
 
-def own_cpu_s():
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
+class Peers:
+    """All ranks, as measure() needs them."""
 
+    def __init__(self, ranks):
+        self.ranks = ranks
 
-def percentile(values, percent):
-    """Returns the nearest-rank percentile, as rueda-bench does."""
-    ordered = sorted(values)
-    place = -(-percent * len(ordered) // 100)
-    return ordered[max(int(place), 1) - 1]
+    def barrier(self):
+        dist.barrier()
 
+    def largest(self, values):
+        return self._over_ranks(values, dist.ReduceOp.MAX)
 
-def median(values):
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    if len(ordered) % 2:
-        return ordered[middle]
-    return (ordered[middle - 1] + ordered[middle]) / 2
+    def sums(self, values):
+        return self._over_ranks(values, dist.ReduceOp.SUM)
 
-
-def default_iterations(size):
-    """Returns the number that bench/base/sizes.cc chooses."""
-    if size <= 64 << 10:
-        return 200
-    return 50 if size <= 4 << 20 else 20
+    @staticmethod
+    def _over_ranks(values, op):
+        found = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(found, op)
+        return found.tolist()
 
 
 class AllReduce:
@@ -108,45 +102,6 @@ class DdpStep:
                    for parameter in self.model.parameters())
 
 
-def measure(work, size, ranks, iters, warmup):
-    iters = iters or default_iterations(size)
-    wrong = work.checked()
-    for _ in range(warmup):
-        work.operate()
-    work.prepare()
-    dist.barrier()
-    times = []
-    cpu = own_cpu_s()
-    start = time.monotonic()
-    for _ in range(iters):
-        work.operate()
-        end = time.monotonic()
-        times.append(end - start)
-        start = end
-    cpu = own_cpu_s() - cpu
-    wrong += work.checked()
-
-    slowest = torch.tensor(times, dtype=torch.float64)
-    dist.all_reduce(slowest, dist.ReduceOp.MAX)
-    sums = torch.tensor([cpu, float(wrong)], dtype=torch.float64)
-    dist.all_reduce(sums)
-    slowest_us = [seconds * 1e6 for seconds in slowest.tolist()]
-    time_us = median(slowest_us)
-    return {
-        "collective": "allreduce",
-        "bytes": size,
-        "dtype": "float32",
-        "nranks": ranks,
-        "time_us": time_us,
-        "time_us_p99": percentile(slowest_us, 99),
-        "algbw_GBps": size / time_us / 1e3,
-        "busbw_GBps": size / time_us / 1e3 * 2 * (ranks - 1) / ranks,
-        "cpu_s_per_GB": sums[0].item() / iters / (size / 1e9) if size else None,
-        "wrong": int(sums[1].item()),
-        "iters": iters,
-    }
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--store", required=True, help="file in which the ranks find each other")
@@ -160,8 +115,10 @@ def main():
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method="file://" + options.store, rank=rank, world_size=ranks)
 
+    peers = Peers(ranks)
+
     def report(work, size):
-        result = measure(work, size, ranks, options.iters, options.warmup)
+        result = measure(work, peers, size, options.iters, options.warmup)
         if rank == 0:
             print(json.dumps(result), flush=True)
 

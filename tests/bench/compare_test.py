@@ -18,8 +18,9 @@ if __name__ == "__main__":
 
 import compare
 import growth
-from comparing import machine, network, plot, processes, report, rounds, sides, work
+from comparing import machine, measuring, network, plot, processes, report, rounds, sides, work
 from comparing.processes import CompareError
+from comparing.sides import horovod
 from comparing.sides import side as one_side
 from comparing.sides.rueda import Rueda
 
@@ -79,6 +80,8 @@ class ArgumentsTest(unittest.TestCase):
 
     def test_sides_fit_the_work(self):
         self.assertNotIn("ddp", compare.parse_arguments([]).side)
+        self.assertIn("horovod", compare.parse_arguments([]).side)
+        self.assertNotIn("horovod-0.1ms", compare.parse_arguments([]).side)
         self.assertIn("ddp", compare.parse_arguments(["--model", "small1000"]).side)
         self.assertEqual(compare.parse_arguments(["--side", "gloo,rueda"]).side, ["gloo", "rueda"])
 
@@ -167,6 +170,75 @@ class RuedaTest(unittest.TestCase):
         self.assertEqual(command[command.index("--wire") + 1], "bfloat16")
 
 
+class HorovodTest(unittest.TestCase):
+    def commands(self, side, **what):
+        side.python = "python"
+        nodes = tuple(network.Node(f"10.77.0.{i}", f"eth{i}", f"n{i}") for i in (1, 2))
+        return side.commands(work.Work(ranks=3, nodes=2, **{"sizes": [4, 8], **what}), network.Network(nodes, True, ""), "/folder")
+
+    def test_a_worker_a_rank_on_its_node(self):
+        commands = self.commands(horovod.Horovod())
+        said = [(line[1], line[line.index("--rank") + 1], line[line.index("--interface") + 1]) for line in commands]
+        self.assertEqual(said, [("--net=/run/netns/n1", "0", "eth1"), ("--net=/run/netns/n1", "1", "eth1"),
+                                ("--net=/run/netns/n2", "2", "eth2")])
+        for line in commands:
+            self.assertEqual(line[line.index("--nodes") + 1], "2,1")
+            self.assertEqual(line[line.index("--address") + 1], "10.77.0.1")
+            self.assertEqual(line[line.index("--sizes") + 1], "4,8")
+            self.assertNotIn("--cycle-ms", line)
+
+    def test_a_model_is_its_tensors(self):
+        for line in self.commands(horovod.Horovod(), model="small10", shapes=[[2]]):
+            self.assertEqual(line[line.index("--shapes") + 1], "/folder/shapes")
+            self.assertNotIn("--sizes", line)
+
+    def test_a_shorter_cycle_is_a_side_of_its_own(self):
+        made = sides.make_sides(["horovod", "horovod-0.1ms"], "/bin")
+        self.assertEqual([side.name for side in made], ["Horovod", "Horovod 0.1 ms"])
+        line = self.commands(made[1])[0]
+        self.assertEqual(line[line.index("--cycle-ms") + 1], "0.1")
+
+    def test_the_folder_can_be_named(self):
+        with mock.patch.dict("os.environ", RUEDA_HOROVOD_DIR="/nowhere"):
+            self.assertIsNone(horovod.horovod_python())
+        with tempfile.TemporaryDirectory() as folder, mock.patch.dict("os.environ", RUEDA_HOROVOD_DIR=folder):
+            python = Path(folder) / "venv" / "bin" / "python"
+            python.parent.mkdir(parents=True)
+            python.write_text("#!/bin/sh\nexit 0\n")
+            python.chmod(0o755)
+            self.assertEqual(horovod.horovod_python(), str(python))
+
+
+class MeasuringTest(unittest.TestCase):
+    """The loop of the workers, with two ranks of which the other one is always twice as slow, and has one wrong element."""
+
+    def measure(self, size, iters=3):
+        calls = []
+        task = types.SimpleNamespace(prepare=lambda: calls.append("prepare"), operate=lambda: calls.append("operate"),
+                                     checked=lambda: calls.append("check") or 1)
+        peers = types.SimpleNamespace(ranks=2, barrier=lambda: calls.append("barrier"),
+                                      largest=lambda values: [2 * value for value in values],
+                                      sums=lambda values: [values[0] + 1, values[1] + 1])
+        return measuring.measure(task, peers, size, iters, 2), calls
+
+    def test_operations_are_between_checks_and_after_a_warmup(self):
+        _, calls = self.measure(4)
+        self.assertEqual(calls, ["check", *["operate"] * 2, "prepare", "barrier", *["operate"] * 3, "check"])
+
+    def test_all_ranks_are_in_the_numbers(self):
+        clock = iter((0.0, 1.0, 4.0, 6.0))
+        with mock.patch.object(measuring.time, "monotonic", lambda: next(clock)):
+            found, _ = self.measure(4)
+        self.assertEqual((found["wrong"], found["nranks"], found["iters"]), (3, 2, 3))
+        self.assertEqual((found["time_us"], found["time_us_p99"]), (4e6, 6e6))
+        self.assertAlmostEqual(found["cpu_s_per_GB"], 1e9 / 3 / 4, delta=1e8)
+
+    def test_no_bytes_have_no_cpu_per_byte_and_sizes_choose_how_often(self):
+        found, _ = self.measure(0, iters=0)
+        self.assertIsNone(found["cpu_s_per_GB"])
+        self.assertEqual(found["iters"], 200)
+
+
 class SummaryTest(unittest.TestCase):
     def test_ratios_are_taken_round_by_round(self):
         done = [
@@ -251,6 +323,11 @@ class LeftOutTest(unittest.TestCase):
         said = self.choose("--side", "mpi-shm")
         self.assertIn("left out: Open MPI shm: Open MPI is not installed: deploy/packages.sh bench", said[0])
         self.assertIn("no side is left to measure", said[1])
+
+    def test_horovod_that_is_not_there_is_named_with_the_remedy(self):
+        with mock.patch.dict("os.environ", RUEDA_HOROVOD_DIR="/nowhere"):
+            said = self.choose("--side", "horovod")
+        self.assertIn("left out: Horovod: Horovod is not installed: bench/install_horovod.sh", said[0])
 
     def test_without_rueda_there_is_nothing_to_compare(self):
         self.assertIn("build first", self.choose("--side", "rueda")[0])

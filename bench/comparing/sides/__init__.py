@@ -4,20 +4,23 @@ import itertools
 
 from .floor import Floor
 from .gloo import Ddp, Gloo
+from .horovod import Horovod
 from .open_mpi import OpenMpi
 from .rueda import Rueda
 
 PEERS = {
     "gloo": lambda bin_dir: Gloo(),
     "ddp": lambda bin_dir: Ddp(),
+    "horovod": lambda bin_dir: Horovod(),
+    "horovod-0.1ms": lambda bin_dir: Horovod("0.1"),
     "mpi-shm": lambda bin_dir: OpenMpi(bin_dir, "library", "shm"),
     "mpi-tcp": lambda bin_dir: OpenMpi(bin_dir, "library", "tcp"),
     "ring-shm": lambda bin_dir: OpenMpi(bin_dir, "ring", "shm"),
     "ring-tcp": lambda bin_dir: OpenMpi(bin_dir, "ring", "tcp"),
 }
 NAMES = ("rueda", *PEERS, "floor")
-DEFAULT_OF_SIZES = tuple(name for name in NAMES if name != "ddp")
-DEFAULT_OF_MODELS = ("rueda", "gloo", "ddp", "floor")
+DEFAULT_OF_SIZES = tuple(name for name in NAMES if name not in ("ddp", "horovod-0.1ms"))
+DEFAULT_OF_MODELS = ("rueda", "gloo", "ddp", "horovod", "floor")
 
 
 def make_sides(names, bin_dir, ours=None, before=None):
