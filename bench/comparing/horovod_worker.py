@@ -19,6 +19,7 @@ from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPSer
 from measuring import measure
 
 PATIENCE_S = 60
+LOOK_S = 1e-4  # a tenth of a cycle
 
 
 class Peers:
@@ -35,6 +36,15 @@ class Peers:
 
     def sums(self, values):
         return hvd.allgather(torch.tensor([values], dtype=torch.float64)).sum(0).tolist()
+
+
+def wait_for(handle):
+    """Waits until an operation has ended. Horovod's own wait spins, and yields; where ranks outnumber the CPUs it keeps Horovod's
+    own threads from working, and 64 MiB take several times as long, so ranks sleep between two looks there."""
+    if hvd.size() > os.cpu_count():
+        while not hvd.poll(handle):
+            time.sleep(LOOK_S)
+    hvd.synchronize(handle)
 
 
 class Tensors:
@@ -66,7 +76,7 @@ class AllReduce(Tensors):
         self.name = f"bytes.{size}"
 
     def operate(self):
-        hvd.allreduce_(self.tensors[0], name=self.name, op=hvd.Sum)
+        wait_for(hvd.allreduce_async_(self.tensors[0], name=self.name, op=hvd.Sum))
 
 
 class Step(Tensors):
@@ -78,7 +88,7 @@ class Step(Tensors):
     def operate(self):
         handles = [hvd.allreduce_async_(tensor, name=name, op=hvd.Sum) for tensor, name in zip(self.tensors, self.names)]
         for handle in handles:
-            hvd.synchronize(handle)
+            wait_for(handle)
 
 
 def find_others(options, slots):
