@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include <boost/asio/execution_context.hpp>
 #include <boost/asio/post.hpp>
 #include <fcntl.h>
 #include <grpcpp/create_channel_posix.h>
@@ -43,6 +44,22 @@ constexpr int kMaxHttpFrameBytes = 1 << 20;
 constexpr int kMaxMetadataBytes = 8 << 10;
 // The messages of a handshake are this long at most.
 constexpr size_t kMaxHandshakeMessage = 4096;
+
+// Closes the gate when the loop is destroyed, before anything that waits in it: what waits may hold
+// wires, and then gRPC's thread lives until the loop has let go of them.
+class GateKeeper final : public asio::execution_context::service {
+ public:
+  static inline asio::execution_context::id id;
+
+  explicit GateKeeper(asio::execution_context& loop)
+      : service(loop), gate_(std::make_shared<LoopGate>(static_cast<asio::io_context&>(loop))) {}
+  const std::shared_ptr<LoopGate>& gate() const { return gate_; }
+
+ private:
+  void shutdown() noexcept override { gate_->close(); }
+
+  const std::shared_ptr<LoopGate> gate_;
+};
 
 // Returns the address in gRPC's name of a peer.
 std::optional<tcp::Endpoint> endpoint_of(const std::string& peer) {
@@ -234,7 +251,9 @@ class GrpcWires::Service final : public grpc::Service {
 };
 
 GrpcWires::GrpcWires(asio::io_context& io)
-    : io_(io), gate_(std::make_shared<LoopGate>(io)), service_(std::make_unique<Service>()) {
+    : io_(io),
+      gate_(asio::use_service<GateKeeper>(io).gate()),
+      service_(std::make_unique<Service>()) {
   grpc::ServerBuilder builder;
   acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
@@ -260,7 +279,6 @@ GrpcWires::GrpcWires(asio::io_context& io)
 
 // No wire and no channel is left, so nothing that is still under way matters to anybody.
 GrpcWires::~GrpcWires() {
-  gate_->close();
   server_->Shutdown(std::chrono::system_clock::now());
   queue_->stop();
 }
