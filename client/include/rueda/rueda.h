@@ -287,12 +287,17 @@ typedef struct rueda_planned_tensor {
  * about order is sent (under the coordination `locked`, which is the default; under the others the
  * plan has no effect).
  *
- * A plan that turns out wrong does no harm: when ranks do something else, the daemons say so in the
- * log and in rueda_plans_abandoned_total, and learn the schedule by themselves.
+ * A plan that turns out wrong does no harm: when ranks do something else, the daemons learn the
+ * schedule by themselves, and if that was in the first step, they say so in the log and in
+ * rueda_plans_abandoned_total.
+ *
+ * A rank that has no plan where others may have one calls with count 0, so that nobody waits for it:
+ * where all ranks have none nothing changes, and otherwise they disagree.
  *
  * Returns RUEDA_ERR_INVALID_ARGUMENT, which names the tensor, if the list is wrong. Returns
  * RUEDA_ERR_MISMATCH on all ranks if two ranks declared different plans, and names them and the
- * first difference, or if the plan of a rank is wrong, and says in what. */
+ * first difference, or if the plan of a rank is wrong, and says in what. Returns
+ * RUEDA_ERR_INVALID_ARGUMENT at once if a rank has joined. */
 RUEDA_API int rueda_plan_declare(const rueda_planned_tensor* tensors, size_t count);
 
 /* The result of an operation; for a group, that of its last tensor. */

@@ -32,7 +32,6 @@ Status check_order(std::span<const rueda_planned_tensor> tensors, size_t place) 
 }  // namespace
 
 Result<std::vector<TensorRequest>> describe_plan(std::span<const rueda_planned_tensor> tensors) {
-  if (tensors.empty()) return Status{Code::kInvalidArgument, "the plan has no tensors"};
   std::map<std::string, size_t> sizes;
   for (const rueda_planned_tensor& planned : tensors) ++sizes[group_of(planned)];
   sizes[""] = 0;  // "" is no group
@@ -57,7 +56,7 @@ std::vector<rueda_abi_plan> parts_of_plan(std::span<const rueda_planned_tensor> 
     words.insert(words.end(), tensors[i].after, tensors[i].after + tensors[i].after_count);
   }
   std::vector<rueda_abi_plan> parts;
-  for (size_t at = 0; at < words.size(); at += RUEDA_ABI_MAX_PLAN_WORDS) {
+  for (size_t at = 0; at == 0 || at < words.size(); at += RUEDA_ABI_MAX_PLAN_WORDS) {
     rueda_abi_plan& part = parts.emplace_back();
     const size_t count = std::min<size_t>(words.size() - at, RUEDA_ABI_MAX_PLAN_WORDS);
     part.word_count = static_cast<uint32_t>(count);

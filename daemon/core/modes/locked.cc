@@ -13,6 +13,7 @@ namespace {
 // After a lock that did not hold, the next one waits for twice as many steps, but for no more than
 // this.
 constexpr int kMaxSteps = 1024;
+constexpr TicksMs kPatienceOfDeclared = 25;
 
 const char* describe(PlanSource source) {
   switch (source) {
@@ -130,6 +131,10 @@ OrderedOperation Locked::take_next_in_plan(uint32_t batch) {
   return next;
 }
 
+TicksMs Locked::patience_ms() const {
+  return options_.patience_ms * (source_ == PlanSource::kDeclared ? kPatienceOfDeclared : 1);
+}
+
 // A deviation is found on the node where it happens, before anybody can hang for it (L6).
 void Locked::look_for_deviation() {
   if (!deviation_.empty()) return;
@@ -141,15 +146,19 @@ void Locked::look_for_deviation() {
     held_up_since_.reset();
     return;
   }
-  if (!held_up_since_) held_up_since_ = now_;
-  if (now_ - *held_up_since_ < options_.patience_ms) return;
-  deviate(follower_->describe_next() + ", is not ready after " +
-          std::to_string(options_.patience_ms) + " ms, and others wait for it");
+  const size_t ready = follower_->ready_tensors();
+  if (!held_up_since_ || held_up_tensors_ != ready) {
+    held_up_since_ = now_;
+    held_up_tensors_ = ready;
+  }
+  if (now_ - *held_up_since_ < patience_ms()) return;
+  deviate(follower_->describe_next() + ", is not ready after " + std::to_string(patience_ms()) +
+          " ms, and others wait for it");
 }
 
 std::optional<TicksMs> Locked::wakes_at() const {
   if (!held_up_since_ || asked_to_unlock_ || frozen_) return std::nullopt;
-  return *held_up_since_ + options_.patience_ms;
+  return *held_up_since_ + patience_ms();
 }
 
 Frozen Locked::withdraw() {
@@ -273,6 +282,13 @@ void Locked::resume(const Resume& resumed) {
   for (const ReadyTensor* tensor : pool_.by_name()) negotiation_.report(*tensor, now_);
 }
 
+// A declared plan that has led through a step was right, and may be followed by something else as
+// any other may. A recorded one is to be the same each time.
+bool Locked::is_given_up() const {
+  return source_ == PlanSource::kRecorded ||
+         (source_ == PlanSource::kDeclared && !follower_->has_led_through_a_round());
+}
+
 std::string Locked::describe_abandoned() const {
   const bool is_declared = source_ == PlanSource::kDeclared;
   return std::string("the ") + (is_declared ? "declared" : "recorded") +
@@ -298,7 +314,13 @@ void Locked::call() {
     // no declaration that it could follow.
     const PendingTensor* tensor = submissions_.find(kPlanName);
     const DescriptorPtr descriptor = tensor ? tensor->first().descriptor : nullptr;
-    if (descriptor && descriptor->kind == CollectiveKind::kDeclarePlan) declared_ = descriptor;
+    if (!descriptor || descriptor->kind != CollectiveKind::kDeclarePlan) continue;
+    if (descriptor->plan.empty()) continue;  // All ranks say that they have none.
+    if (is_locked() && source_ == PlanSource::kRecorded) {
+      said_.notes.push_back("a plan was declared, and the recorded one stays in force");
+    } else {
+      declared_ = descriptor;
+    }
   }
   std::move(called.begin(), called.end(), std::back_inserter(said_.ordered));
   if (!declared_) return say(decree);
@@ -428,7 +450,7 @@ void Locked::say(const AgreementMessage& message) {
 void Locked::resume_if_all_frozen() {
   if (!freezing_ || frozen_nodes_.count() != layout_.members().size()) return;
   const Resume all{generation_ + 1, frozen_nodes_.first_not_common(lock_first_),
-                   source_ != PlanSource::kSeen && because_ == Because::kDeviation};
+                   because_ == Because::kDeviation && is_given_up()};
   // A lock that is undone at once costs more than it saves, so the next one waits for more steps.
   if (because_ == Because::kTuning) {
     is_to_be_remade_ = true;

@@ -71,6 +71,9 @@ class Locked final : public Agreement {
   Frozen how_far() const;
   std::string describe_node(NodeIndex node) const { return "node " + layout_.node(node).node_id; }
   void resume(const Resume& resume);
+  TicksMs patience_ms() const;
+  // Returns whether a deviation means that the plan was wrong, which people are told.
+  bool is_given_up() const;
   std::string describe_abandoned() const;
 
   // --- The coordinator's part
@@ -108,6 +111,7 @@ class Locked final : public Agreement {
   std::string deviation_;  // Why this node cannot follow the plan; empty if it can.
   bool asked_to_unlock_ = false;
   std::optional<TicksMs> held_up_since_;
+  size_t held_up_tensors_ = 0;  // So many were ready then.
 
   // On the coordinator, while it freezes the members: how far each of them is.
   UnlockTally frozen_nodes_;

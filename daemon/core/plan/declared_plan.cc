@@ -66,7 +66,6 @@ std::string find_flaw_of_groups(const std::vector<PlannedTensor>& declared) {
 }  // namespace
 
 std::string find_flaw(const std::vector<PlannedTensor>& declared) {
-  if (declared.empty()) return "there are no tensors in it";
   std::set<std::string> names;
   size_t bytes = 0;
   for (size_t i = 0; i < declared.size(); ++i) {

@@ -11,7 +11,7 @@
 namespace rueda::core {
 
 // Returns why no plan can be made of the tensors, as a sentence about them, or "" if one can be
-// made.
+// made. No tensors are no flaw: the rank has no plan, and says so.
 std::string find_flaw(const std::vector<PlannedTensor>& declared);
 
 // Returns a record of the step as if it had been seen. A plan made of it (plan_tree.h) fuses what

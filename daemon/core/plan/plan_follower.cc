@@ -103,6 +103,10 @@ uint64_t PlanFollower::rounds() const {
   return all;
 }
 
+bool PlanFollower::has_led_through_a_round() const {
+  return !ended_.empty() || (at_ != kPlanStart && plan_.batches[static_cast<size_t>(at_)].ends);
+}
+
 void PlanFollower::forget_before(Seq seq) {
   while (!walked_.empty() && next_.value - walked_.size() < seq.value) {
     before_walked_ = static_cast<PlanPlace>(walked_.front());

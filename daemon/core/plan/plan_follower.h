@@ -33,6 +33,8 @@ class PlanFollower {
   // Returns how many rounds have ended with each batch.
   const std::map<PlanPlace, uint64_t>& ended() const { return ended_; }
   uint64_t rounds() const;  // The number of all rounds that have ended.
+  // Returns whether a round has ended, or nothing need follow in the first one.
+  bool has_led_through_a_round() const;
 
   // Takes in that a tensor of the lockable track is ready on this node. Returns why that is a
   // deviation (L6), or "" if it is none.
@@ -55,6 +57,8 @@ class PlanFollower {
   std::string find_deviation(const SubmissionTable& submissions) const;
   // Returns whether a tensor of the plan is ready, and nothing that may be next is.
   bool is_held_up() const { return ready_tensors_ > 0; }
+  // Returns how many tensors of the plan are ready and not launched.
+  size_t ready_tensors() const { return ready_tensors_; }
 
   // Operations up to `seq` are complete, so nobody will ask where in the plan those before `seq`
   // were: forgets them.

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "daemon/core/plan/declared_plan.h"
+#include "daemon/core/plan/plan_tree.h"
 #include "tests/core/modes/locked_cluster.h"
 
 namespace rueda::core {
@@ -75,6 +77,58 @@ TEST_F(DeclaredPlans, WhatRanksDeclareDifferentlyFailsOnAll) {
   step({tensor("a")});  // the job goes on
 }
 
+TEST_F(DeclaredPlans, RanksThatHaveNoneSayThatAndNothingChanges) {
+  start({2, 1});
+  ASSERT_TRUE(declare(declaration_of({})).is_ok());
+  EXPECT_FALSE(is_locked(0));
+  ASSERT_TRUE(declare(plan_).is_ok());
+  ASSERT_TRUE(declare(declaration_of({})).is_ok());
+  for (const int node : {0, 1}) EXPECT_TRUE(is_locked(node)) << "by the plan of before";
+}
+
+// A framework that declares by itself may see no plan on one rank. The others do not wait for it.
+TEST_F(DeclaredPlans, ARankThatHasNoneDisagreesWithOneThatHas) {
+  start({1, 1});
+  const Ticket one = cluster_->submit(0, plan_);
+  const Ticket other = cluster_->submit(1, declaration_of({}));
+  cluster_->settle();
+  for (const Status& status : {cluster_->end_of(0, one), cluster_->end_of(1, other)}) {
+    EXPECT_EQ(status.code(), Code::kMismatch);
+    EXPECT_THAT(status.message(), HasSubstr("is 3 on rank 0 and 0 on rank 1"));
+  }
+  EXPECT_FALSE(is_locked(0));
+}
+
+TEST_F(DeclaredPlans, OneThatHasHeldForAStepEndsAsAnyOtherDoes) {
+  start({1, 1});
+  ASSERT_TRUE(declare(plan_).is_ok());
+  step({tensor("a"), tensor("b"), tensor("c")});
+  step({tensor("loss")});
+  for (const int node : {0, 1}) {
+    EXPECT_FALSE(is_locked(node));
+    EXPECT_THAT(abandoned(node), IsEmpty()) << "it was right";
+  }
+}
+
+// A batch that is declared is ready when the backward pass has come that far, which may take long.
+TEST_F(DeclaredPlans, ABatchMayTakeLongAsLongAsItGrows) {
+  start({1, 1});
+  const auto plan = planned({{tensor("a"), {}}, {tensor("b"), {}}, {tensor("c"), {}}});
+  ASSERT_TRUE(declare(declaration_of(plan)).is_ok());
+  for (const char* name : {"a", "b"}) {
+    cluster_->submit_everywhere(tensor(name));
+    cluster_->settle();
+    cluster_->pass(4'000);
+    cluster_->settle();
+    for (const int node : {0, 1}) EXPECT_TRUE(is_locked(node)) << name;
+  }
+  cluster_->pass(1'100);
+  cluster_->settle();
+  for (const int node : {0, 1}) {
+    EXPECT_THAT(abandoned(node), ElementsAre(HasSubstr("is not ready after 5000 ms")));
+  }
+}
+
 TEST_F(DeclaredPlans, OneThatCannotBeFailsOnAll) {
   start({1, 1});
   const Ticket one = cluster_->submit(0, plan_);
@@ -121,6 +175,23 @@ TEST_F(DeclaredPlans, ALaterOneTakesTheOthersPlace) {
     EXPECT_THAT(names_of(cluster_->node(node).core->plan()->batches.front().tensors),
                 ElementsAre("z"));
     EXPECT_THAT(abandoned(node), IsEmpty()) << "it was not wrong";
+  }
+}
+
+// A framework declares its plan without being asked, and the operator has asked for the file's.
+TEST_F(DeclaredPlans, ARecordedOneStaysInForce) {
+  JobOptions options;
+  const StepRecord step = step_of(planned({{tensor("a"), {}}, {tensor("b"), {}}}));
+  options.agreement.replayed =
+      std::make_shared<const Plan>(make_plan_tree({&step}, {1 << 20}, 0)->plan);
+  cluster_.emplace(std::vector<int>{1, 1}, options);
+  cluster_->start();
+  ranks_ = 2;
+  ASSERT_TRUE(declare(plan_).is_ok());
+  for (const int node : {0, 1}) {
+    ASSERT_TRUE(is_locked(node));
+    EXPECT_EQ(cluster_->node(node).core->plan()->batches.size(), 1u);
+    EXPECT_THAT(abandoned(node), IsEmpty());
   }
 }
 

@@ -49,6 +49,9 @@ class TorchTest(IntegrationTest):
             with self.subTest(ranks=ranks, nodes=nodes):
                 self.run_cases("again", ranks, nodes)
 
+    def test_plans_declared_from_the_graph(self):
+        self.run_cases("declared", 3, 2)
+
     def test_optimizer(self):
         for ranks, nodes in harness.amount([(4, 2)], [(1, 1), (4, 2)]):
             with self.subTest(ranks=ranks, nodes=nodes):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, NamedTuple, Optional, Sequence
+from typing import Any, Dict, NamedTuple, Optional, Sequence
 
 from . import _library
 from ._dtypes import as_array, code_of
 from ._library import PlannedTensor as _CPlanned
-from ._library import Tensor, check, pointer
+from ._library import ReduceOptions, Tensor, check, pointer
 from ._operations import Average, make_options, name_for, require_init
 
 
@@ -34,11 +34,42 @@ class PlannedTensor(NamedTuple):
     wire_dtype: Optional[str] = None
 
 
+class Planned(NamedTuple):
+    """Describes a tensor of a plan as librueda is told of it.
+
+    Attributes:
+        tensor: its name, shape and dtype; it has no memory.
+        after: the places of the tensors that it comes after.
+    """
+
+    tensor: Tensor
+    options: ReduceOptions
+    group: Optional[str]
+    after: Sequence[int]
+
+
+def declare(planned: Sequence[Planned]) -> None:
+    """Declares the plan. With an empty one, this rank says that it has none (see rueda_plan_declare).
+
+    Raises:
+        RuedaError: ranks declared different plans, or the plan is impossible.
+    """
+    items = (_CPlanned * max(len(planned), 1))()
+    for item, (tensor, options, group, after) in zip(items, planned):
+        item.tensor = tensor
+        item.options = pointer(options)
+        item.group_name = None if group is None else group.encode()
+        item.after = (ctypes.c_uint32 * max(len(after), 1))(*after)
+        item.after_count = len(after)
+    check(_library.load().rueda_plan_declare(items, len(planned)))
+
+
 def declare_plan(tensors: Sequence[PlannedTensor]) -> None:
     """Declares all allreduces of a step, in the order in which they are expected to be ready, so that not even the first step
     sends a message about order.
 
-    Every rank of the job calls it, with the same list, before its first step or between two steps, and waits for all others.
+    Every rank of the job calls it, with the same list, before its first step or between two steps, and waits for all others. A
+    rank that has no plan where others may have one gives an empty list.
     Tensors that do not come after one another may share an operation; others never do. A plan that turns out wrong does no harm:
     the daemons say so in their logs, and learn the schedule.
 
@@ -50,8 +81,8 @@ def declare_plan(tensors: Sequence[PlannedTensor]) -> None:
         RuedaError: ranks declared different plans (the text names both), or the plan is impossible.
     """
     require_init()
-    planned = (_CPlanned * max(len(tensors), 1))()
-    places: "dict[str, int]" = {}
+    planned = []
+    places: Dict[str, int] = {}
     for place, tensor in enumerate(tensors):
         array = as_array(tensor.like)
         after = []
@@ -63,11 +94,7 @@ def declare_plan(tensors: Sequence[PlannedTensor]) -> None:
             raise ValueError(f"tensor {tensor.name!r} is listed twice")
         places[name_for("allreduce", tensor.name)] = place
         shape = (ctypes.c_int64 * max(array.ndim, 1))(*array.shape)
-        item = planned[place]
-        item.tensor = Tensor(tensor.name.encode(), None, None, shape, array.ndim, code_of(array, tensor.dtype), 0)
-        item.options = pointer(make_options(tensor.op, tensor.prescale_factor, tensor.postscale_factor,
-                                            wire_dtype=tensor.wire_dtype))
-        item.group_name = None if tensor.group is None else tensor.group.encode()
-        item.after = (ctypes.c_uint32 * max(len(after), 1))(*after)
-        item.after_count = len(after)
-    check(_library.load().rueda_plan_declare(planned, len(tensors)))
+        options = make_options(tensor.op, tensor.prescale_factor, tensor.postscale_factor, wire_dtype=tensor.wire_dtype)
+        planned.append(Planned(Tensor(tensor.name.encode(), None, None, shape, array.ndim, code_of(array, tensor.dtype), 0),
+                               options, tensor.group, after))
+    declare(planned)

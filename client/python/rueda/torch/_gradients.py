@@ -16,13 +16,16 @@ import torch
 
 from .._core import _context
 from .._core._errors import RuedaError
+from .._core._library import ReduceOptions, Tensor
 from .._core._prepared import PreparedAllreduce
 from .._core._process_sets import ProcessSet, id_of
 from .._torch_common import _device
 from .._torch_common._tensors import CODE_OF, c_tensor, dims_of, is_shared, memory_in_arena, tensor_of
 from . import _ops
 from ._compression import Compression
+from ._declared import Description, declare, look_before_backward, places_of
 from ._errors import HorovodInternalError, horovod_error
+from ._graph import Walk
 from ._reductions import options_of
 from ._sparse import sparse_allreduce_async
 
@@ -49,6 +52,7 @@ class Settings:
     Attributes:
         zero_copy: gradients live in the arena.
         overlap: gradients are reduced during backward(), and not after it.
+        declares: what a step reduces is declared before the first one. It must be the same on all ranks.
     """
 
     op: int
@@ -60,6 +64,7 @@ class Settings:
     takes_sparse_alone: bool = False  # the optimizer takes only sparse gradients, so a dense one becomes sparse again
     zero_copy: bool = dataclasses.field(default_factory=lambda: is_switched_on("RUEDA_TORCH_ZERO_COPY", True))
     overlap: bool = dataclasses.field(default_factory=lambda: is_switched_on("RUEDA_TORCH_OVERLAP", True))
+    declares: bool = dataclasses.field(default_factory=lambda: is_switched_on("RUEDA_TORCH_DECLARE", True))
 
 
 class Gradient:
@@ -227,6 +232,16 @@ class Unit:
             return None
         return gradient.sparse_dims or (1 if self._settings.takes_sparse_alone else None)
 
+    def describe(self) -> Optional[Description]:
+        """Returns what begin() will submit, or None if that is known only when the gradients are there."""
+        parameters = [gradient.parameter for gradient in self.gradients]
+        if (self._settings.takes_sparse_alone or not self._settings.zero_copy
+                or not all(self._stays_as_it_is(parameter) for parameter in parameters)):
+            return None
+        tensors = [self._c_tensor(gradient, gradient.parameter, None) for gradient in self.gradients]
+        return Description(tensors, self._options(), self._group(),
+                           sum(parameter.numel() * parameter.element_size() for parameter in parameters))
+
     def begin(self) -> None:
         """Submits the gradients.
 
@@ -298,11 +313,15 @@ class Unit:
 
     def _can_stay_in_arena(self, gradients: Sequence[Gradient]) -> bool:
         values = [gradient.parameter.grad for gradient in gradients]
-        is_as_it_is = (self._settings.compression is Compression.none
-                       or self._wire_dtype() is not None and all(value.dtype == torch.float32 for value in values))
-        return (self._settings.zero_copy and is_as_it_is and len(gradients) == len(self.gradients)
-                and not any(value.requires_grad or value.is_shared() or value.is_complex()
-                            or _device.find(value) is not None for value in values))
+        return (self._settings.zero_copy and len(gradients) == len(self.gradients)
+                and all(self._stays_as_it_is(value) for value in values)
+                and not any(value.requires_grad or value.is_shared() for value in values))
+
+    def _stays_as_it_is(self, value: torch.Tensor) -> bool:
+        """Returns whether a gradient like this one is reduced where it is, with its own dtype."""
+        compression = self._settings.compression
+        return ((compression is Compression.none or self._wire_dtype() is not None and value.dtype == torch.float32)
+                and value.dtype in CODE_OF and _device.find(value) is None)
 
     def _wire_dtype(self) -> Optional[str]:
         """Returns the part of the compression that the daemon can do, which is to round float32 where it crosses the network."""
@@ -329,17 +348,23 @@ class Unit:
         self._submitted = self._prepared
 
     def _prepare(self, gradients: Sequence[Gradient]) -> PreparedAllreduce:
-        settings = self._settings
-        set_id = id_of(settings.process_set)
         tensors = []
         for gradient in gradients:
             value = gradient.in_arena
             assert value is not None
-            tensors.append(c_tensor(f"allreduce.{gradient.name}", value, value, dims_of(value.shape), value.dim(),
-                                    CODE_OF[value.dtype], set_id))
-        options = options_of(settings.op, settings.prescale_factor, settings.postscale_factor, self._wire_dtype())
-        group = None if len(gradients) == 1 else f"grouped_allreduce.{gradients[0].name}"
-        return PreparedAllreduce(tensors, options, group)
+            tensors.append(self._c_tensor(gradient, value, value))
+        return PreparedAllreduce(tensors, self._options(), self._group())
+
+    def _c_tensor(self, gradient: Gradient, like: torch.Tensor, memory: Optional[torch.Tensor]) -> Tensor:
+        return c_tensor(f"allreduce.{gradient.name}", memory, memory, dims_of(like.shape), like.dim(), CODE_OF[like.dtype],
+                        id_of(self._settings.process_set))
+
+    def _options(self) -> ReduceOptions:
+        settings = self._settings
+        return options_of(settings.op, settings.prescale_factor, settings.postscale_factor, self._wire_dtype())
+
+    def _group(self) -> Optional[str]:
+        return None if len(self.gradients) == 1 else f"grouped_allreduce.{self.gradients[0].name}"
 
     def _begin_elsewhere(self, gradients: Sequence[Gradient]) -> None:
         settings = self._settings
@@ -386,7 +411,11 @@ class Reducer:
         self._is_in_child = False
         self._is_active, self._session = False, -1  # whether there are other ranks in that session
         self.is_synchronized = False  # the user has called synchronize(), and no gradient has been computed since
+        self.graph: Optional[Walk] = None  # the graph of the first backward(), until the plan is declared
+        self._declared_in = -1  # the session in which the plan was declared
         _reducers.add(self)
+        if settings.declares:
+            look_before_backward(_reducers)
 
     def stay_out_of_child(self) -> None:
         """Lets go, in a forked child, of what is shared with the parent and the daemon. Nothing is reduced there."""
@@ -452,7 +481,36 @@ class Reducer:
         if self.settings.overlap and unit.ready == len(unit.gradients) and self.is_active():
             self._begin(unit)
 
+    def is_to_declare(self) -> bool:
+        """Returns whether the first gradient that is there will first make all ranks declare their plans."""
+        return (self.settings.declares and _context.is_initialized() and self._declared_in != _context.session()
+                and self.is_active() and id_of(self.settings.process_set) == 0)
+
+    def has_any(self, leaves: Sequence[torch.Tensor]) -> bool:
+        own = {id(gradient.parameter) for unit in self.units for gradient in unit.gradients}
+        return any(id(leaf) in own for leaf in leaves)
+
+    def _declare(self) -> None:
+        units = self._units_as_expected()
+        described = [unit.describe() for unit in units]
+        is_known = None not in described and not (self.graph and self.graph.has_sparse)
+        declare([one for one in described if one] if is_known else None)
+        self.graph = None
+
+    def _units_as_expected(self) -> List[Unit]:
+        """Returns the units that will be reduced in each step, in the order in which they are expected to be ready. What the graph does
+        not reach comes last. Where there is no graph, the last parameters come first."""
+        units = [unit for unit in reversed(self.units) if any(gradient.parameter.requires_grad for gradient in unit.gradients)]
+        if self.graph is None or self.graph.hides_some:
+            return units
+        places = places_of(self.graph.leaves)
+        return sorted(units, key=lambda unit: max(places.get(id(gradient.parameter), len(places)) for gradient in unit.gradients))
+
     def _begin(self, unit: Unit) -> None:
+        if self._declared_in != self._session:
+            if self.is_to_declare():
+                self._declare()
+            self._declared_in = self._session
         self._under_way.append(unit)
         unit.begin()
 
