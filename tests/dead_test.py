@@ -36,7 +36,6 @@ PYTHON_EXCEPTIONS = {
     **dict.fromkeys(("is_completed", "is_success"), WORK),
     **dict.fromkeys(("set_backward_passes_per_step", "skip_synchronize", "set_epoch", "record_batch", "register_reset_callbacks",
                      "on_hosts_updated", "commit"), HOROVOD),
-    "backward": "autograd calls it",
     "_programs": "pyproject.toml names it",
 }
 

@@ -39,9 +39,9 @@ struct AgreementOptions {
   // Mode `locked`: tensors that became ready further apart than this do not share a batch of a
   // plan.
   TicksMs fusion_window_ms = 5;
-  // Mode `locked`: how long something of the plan may be ready while the head batch is incomplete and
-  // nothing more becomes ready (L6, those who poll). A declared plan has kPatienceOfDeclared times
-  // this, because nobody knows yet how far apart its tensors become ready.
+  // Mode `locked`: how long something of the plan may be ready while the head batch is incomplete
+  // and nothing more becomes ready (L6, those who poll). A declared plan has kPatienceOfDeclared
+  // times this, because nobody knows yet how far apart its tensors become ready.
   TicksMs patience_ms = 200;
   // Modes `cached` and `global-sleep`: a cycle's length (Horovod's HOROVOD_CYCLE_TIME), and after
   // how many cycles the length is agreed anew. The length stays between cycle_ms and

@@ -8,6 +8,7 @@ import os
 import rueda.torch as hvd
 import torch
 from rueda.torch._graph import walk
+from torch.utils.checkpoint import checkpoint
 from torch_support import expect_close, rank_and_size
 
 
@@ -59,32 +60,40 @@ def case_the_order_is_that_of_the_graph():
 
 def case_what_the_graph_does_not_say_is_noticed():
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
-    again = torch.utils.checkpoint.checkpoint(model[0], torch.ones(2, 4, requires_grad=True))
+    again = checkpoint(model[0], torch.ones(2, 4, requires_grad=True), use_reentrant=True)
     assert walk([model[1](again).sum()]).hides_some
     table = torch.nn.Embedding(4, 2, sparse=True)
     assert walk([table(torch.tensor([1])).sum()]).has_sparse
     assert not walk([torch.nn.Embedding(4, 2)(torch.tensor([1])).sum()]).has_sparse
 
 
-def expect_averages(model, make_loss, steps=3, **arguments):
-    """Makes steps, and expects each gradient to be the average of all ranks' gradients, which a copy of the model computes."""
+def distributed(model, prefix="", **arguments):
+    return hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.0),
+                                    named_parameters=[(prefix + name, one) for name, one in model.named_parameters()], **arguments)
+
+
+def expect_average(model, optimizer, make_loss, step):
+    """Makes a step, and expects each gradient to be the average of all ranks' gradients, which a copy of the model computes."""
     rank, size = rank_and_size()
+    optimizer.zero_grad()
+    make_loss(model, step, rank).backward()
+    optimizer.step()
     own = type(model)()
     own.load_state_dict(model.state_dict())
-    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.0),
-                                         named_parameters=model.named_parameters(), **arguments)
+    for copied, parameter in zip(own.parameters(), model.parameters()):
+        copied.requires_grad_(parameter.requires_grad)
+    for other in range(size):
+        (make_loss(own, step, other) / size).backward()
+    for (name, found), expected in zip(model.named_parameters(), own.parameters()):
+        if expected.grad is not None:
+            dense = expected.grad.to_dense() if expected.grad.is_sparse else expected.grad
+            expect_close(found.grad.to_dense() if found.grad.is_sparse else found.grad, dense, 1e-5, (name, step))
+
+
+def expect_averages(model, make_loss, steps=3, **arguments):
+    optimizer = distributed(model, **arguments)
     for step in range(steps):
-        optimizer.zero_grad()
-        make_loss(model, step, rank).backward()
-        optimizer.step()
-        own.zero_grad(set_to_none=True)
-        for other in range(size):
-            (make_loss(own, step, other) / size).backward()
-        for (name, found), expected in zip(model.named_parameters(), own.parameters()):
-            if expected.grad is not None:
-                dense = expected.grad.to_dense() if expected.grad.is_sparse else expected.grad
-                expect_close(found.grad.to_dense() if found.grad.is_sparse else found.grad, dense, 1e-5, (name, step))
-    return optimizer
+        expect_average(model, optimizer, make_loss, step)
 
 
 def loss_of_branches(model, step, rank):
@@ -157,17 +166,18 @@ def case_one_rank_knows_no_plan():
 
 
 def case_two_optimizers_take_turns():
-    one, two = same_weights(Branches()), same_weights(Branches())
-    for _ in range(2):
-        expect_averages(one, loss_of_branches, steps=2)
-        expect_averages(two, loss_of_branches, steps=2)
+    models = [same_weights(Branches()) for _ in range(2)]
+    optimizers = [distributed(model, f"{place}.") for place, model in enumerate(models)]
+    for step in range(4):
+        for model, optimizer in zip(models, optimizers):
+            expect_average(model, optimizer, loss_of_branches, step)
 
 
 def case_a_rank_that_has_no_data_joins():
     """It has joined when the others declare, or joins while they wait for its declaration."""
-    rank, size = rank_and_size()
+    rank, _ = rank_and_size()
     model = same_weights(Branches())
-    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.0), named_parameters=model.named_parameters())
+    optimizer = distributed(model)
     if rank != 0:
         for step in range(3):
             optimizer.zero_grad()
