@@ -81,6 +81,19 @@ def case_futures():
     assert bool((tensor == size * (size - 1) / 2).all())
 
 
+def case_the_driver_is_hardly_asked():
+    """PyTorch's allocator is watched from init_process_group on."""
+    tensor = full(1)
+    before = rueda.device_stats()
+    for _ in range(100):
+        dist.all_reduce(tensor, dist.ReduceOp.MAX)
+    expect(tensor, 1)
+    after = rueda.device_stats()
+    checks, hits = after.buffer_checks - before.buffer_checks, after.cache_hits - before.cache_hits
+    assert hits >= 199, hits
+    assert checks <= 1 or not CUDA.has_watched_segments(), checks
+
+
 def case_many_steps():
     rank, size = ranks()
     tensors = [full(rank, 100 * (i + 1)) for i in range(4)]
