@@ -22,6 +22,7 @@ from ._device import DeviceOperation, ThroughHost, through_host
 from ._futures import Follower, Turns, Watcher
 from ._names import Names
 from ._operation import Operation, Waitable
+from ._options import Options, timeout_of
 from ._peers import Channel
 from ._reductions import bitwise_of, op_of
 from ._sparse import allreduce_sparse
@@ -45,10 +46,13 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
     """A process group. All methods may be called from any thread, if all ranks of the group make the same calls in the same
     order, as PyTorch asks of them.
 
+    `is_split` says that split_group() has made it, and not new_group().
+
     Tensors that are submitted must not change before the operation's end, and results may be looked at after it: Work.wait()."""
 
-    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
+    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta, is_split: bool = False) -> None:
         super().__init__(rank, size)
+        self._is_split = is_split
         self._store = store
         self._place = rank
         self._count = size
@@ -64,7 +68,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         self._follower = Follower(name)
         self._watcher = Watcher(f"{name}-watch")
         self._turns = Turns(self._follower, self._watcher, last)
-        self._sequence = 0
+        self._sequence = self._splits = 0
         self._name = self._description = ""
         self._release = weakref.finalize(self, self._session.leave_group, self._ranks, self._turns)
         self._release.atexit = False
@@ -122,13 +126,54 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
     @property
     def _device_types(self) -> List[torch.device]:
         world = getattr(dist.distributed_c10d, "_world", None)
-        is_made = world is not None and self in world.pg_map
+        is_made = self._is_split or world is not None and self in world.pg_map  # split_group() looks before
         return [torch.device("cpu"), torch.device("cuda")] if is_made else []
 
-    supports_coalescing = supports_splitting = supports_time_estimate = False
+    supports_coalescing = supports_time_estimate = False
+    supports_splitting = True
 
     def _get_backend(self, device: torch.device) -> "ProcessGroupRueda":
         return self
+
+    @property
+    def options(self) -> Options:
+        """The group's options: its timeout, and in PyTorch 2 its ranks in the job and its name. To change them has no effect."""
+        options = Options(timedelta(seconds=self.seconds))
+        options.global_ranks_in_group, options.group_name = list(self._ranks), self._name
+        return options
+
+    def eager_connect_single_device(self, device: Optional[torch.device] = None) -> None:
+        """Does nothing, because a group is connected from the beginning. PyTorch 2 calls it for groups that can be split."""
+
+    def split_group(self, ranks: Sequence[int], timeout: Optional[timedelta] = None, opts: Any = None,
+                    group_name: Optional[str] = None, group_desc: Optional[str] = None,
+                    device_types: Any = None) -> "Optional[ProcessGroupRueda]":
+        """Makes a group of some of this group's ranks; torch.distributed.split_group() calls it on all ranks of this group.
+
+        Args:
+            ranks: the members, by their ranks in this group, in the order of their ranks in the new one.
+            timeout: the new group's timeout; None means this group's. A timeout in `opts` counts more.
+            opts: an Options, or None.
+            group_name: the new group's name, which no other group of these ranks has had; the members agree on it.
+            group_desc: a description.
+            device_types: has no effect, because a group takes tensors of all devices.
+
+        Returns:
+            The new group, or None if this rank is none of its members.
+        """
+        members = [int(rank) for rank in ranks]
+        if len(set(members)) < len(members) or not all(0 <= rank < self._count for rank in members):
+            raise ValueError(f"ranks={members} must be different ranks of this group, from 0 to {self._count - 1}")
+        seconds = timeout_of(opts, timedelta(seconds=self.seconds) if timeout is None else timeout)
+        self._splits += 1
+        if self._place not in members:
+            return None
+        name = group_name or f"{self._name}:split:{'.'.join(map(str, members))}:{self._splits}"
+        group = ProcessGroupRueda(dist.PrefixStore(f"{name}/", self._store), members.index(self._place), len(members), seconds,
+                                  is_split=True)
+        group.setGroupName(name)
+        group.setGroupDesc(group_desc or "undefined")
+        return group
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Sets the timeout of all later calls."""
@@ -738,6 +783,11 @@ def _ranks_of(store: Any, rank: int, size: int, timeout: timedelta) -> "Tuple[Se
     return joined, ranks
 
 
-def create(store: Any, rank: int, size: int, timeout: timedelta) -> ProcessGroupRueda:
-    """Makes a group; torch.distributed calls it. Joins the job if it is the process's first group."""
-    return ProcessGroupRueda(store, rank, size, timeout)
+def create(made: Any, options: Any = None) -> ProcessGroupRueda:
+    """Makes a group; torch.distributed calls it. Joins the job if it is the process's first group.
+
+    Args:
+        made: PyTorch's description of the group.
+        options: the caller's pg_options.
+    """
+    return ProcessGroupRueda(made.store, made.group_rank, made.group_size, timeout_of(options, made.timeout))
