@@ -1,6 +1,6 @@
 // The ways to agree on an order of operations (daemon/core/order/agreement.h): which of them a job
 // has, and what they share.
-#include "daemon/core/modes/cached_mode.h"
+#include "daemon/core/modes/cycle_modes.h"
 #include "daemon/core/modes/locked.h"
 #include "daemon/core/modes/negotiate_mode.h"
 #include "daemon/core/order/agreement.h"

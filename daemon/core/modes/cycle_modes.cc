@@ -1,4 +1,4 @@
-#include "daemon/core/modes/cached_mode.h"
+#include "daemon/core/modes/cycle_modes.h"
 
 #include <algorithm>
 #include <set>
