@@ -34,11 +34,12 @@ std::unique_ptr<Agreement> make_agreement(const Layout& layout, NodeIndex self,
                                           const AgreementOptions& options) {
   switch (options.mode) {
     case Coordination::kNegotiate:
-    case Coordination::kNonblocking:
+    case Coordination::kEventDriven:
       return make_negotiate_agreement(layout, self, submissions, options);
     case Coordination::kCached:
     case Coordination::kGlobalSleep:
-      return make_cached_agreement(layout, self, submissions, options);
+    case Coordination::kNonblocking:
+      return make_cycle_agreement(layout, self, submissions, options);
     case Coordination::kLocked: break;
   }
   return make_locked_agreement(layout, self, submissions, options);
