@@ -334,6 +334,11 @@ def coalesced(what, count):
     if what == "all_reduce":
         group.allreduce_coalesced(small).wait()
         return small
+    if what == "manager":
+        with dist.distributed_c10d._coalescing_manager():
+            for tensor in small:
+                dist.all_reduce(tensor)
+        return small
     if what == "reduce_scatter":
         group.reduce_scatter_tensor_coalesced(small, large).wait()
         return small
@@ -353,6 +358,10 @@ def case_coalesced_calls_of_other_numbers_of_tensors_are_told_at_once():
                              mine if rank == 0 else theirs)
         for count in (0, 1, 4):
             assert all(torch.equal(tensor, torch.full_like(tensor, value)) for tensor in coalesced(what, count))
+    if not torch.__version__.startswith("1."):  # where the manager is for messages alone
+        if size > 1:
+            expect_error(RuntimeError, "all_reduce of . tensors?.* all_reduce of . tensors?", coalesced, "manager", 2 if rank else 3)
+        assert coalesced("manager", 2)[1][0] == size
     if size > 1:
         expect_error(RuntimeError, "ranks disagree on tensor", lambda: coalesced("all_reduce", 2) if rank else dist.all_reduce(
             torch.ones(3)))
