@@ -146,7 +146,8 @@ void define_work(CLI::App& app, Config& config) {
       ->capture_default_str();
   app.add_option("--coordination", config.coordination,
                  "How the nodes of a job agree on the order of its operations, where its launcher "
-                 "does not say: negotiate, cached, global-sleep, nonblocking, locked")
+                 "does not say: negotiate, cached, global-sleep, nonblocking, event-driven, "
+                 "locked")
       ->envname("RUEDAD_COORDINATION")
       ->check(is_coordination())
       ->capture_default_str();

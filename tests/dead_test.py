@@ -32,7 +32,8 @@ WORK = "torch.distributed calls it of the work that a backend returns"
 HOROVOD = "a method of Horovod's API, which scripts call"
 PYTHON_EXCEPTIONS = {
     **dict.fromkeys(("getBackendName", "_get_backend_name", "_get_backend", "_device_types", "get_group_store",
-                     "allreduce_coalesced", "allgather_coalesced", "recv_anysource"), BACKEND),
+                     "allreduce_coalesced", "allgather_coalesced", "recv_anysource", "eager_connect_single_device",
+                     "split_group"), BACKEND),
     **dict.fromkeys(("is_completed", "is_success"), WORK),
     **dict.fromkeys(("set_backward_passes_per_step", "skip_synchronize", "set_epoch", "record_batch", "register_reset_callbacks",
                      "on_hosts_updated", "commit"), HOROVOD),

@@ -14,10 +14,12 @@ struct AgreementSettings {
   std::optional<uint64_t> fusion_threshold_bytes;
   std::optional<uint32_t> lock_after_steps;
   std::optional<uint64_t> cache_capacity;  // tensors
-  std::string algorithm;                   // of all-reduces between nodes; the daemon checks it
-  std::optional<uint32_t> servers;         // of algorithm "central"; the daemon checks it
-  std::string transport;                   // that the job's daemons must have; empty: any
-  std::string preset;                      // name of a preset (presets.h)
+  std::optional<double> cycle_time_ms;     // in modes with a cycle; it is within limits.h's bounds
+  std::optional<uint32_t> sleep_agreed_every;  // cycles, in mode "global-sleep"
+  std::string algorithm;                       // of all-reduces between nodes; the daemon checks it
+  std::optional<uint32_t> servers;             // of algorithm "central"; the daemon checks it
+  std::string transport;                       // that the job's daemons must have; empty: any
+  std::string preset;                          // name of a preset (presets.h)
   // If true, batches and algorithms follow from the tensors alone. fusion_threshold_bytes is then
   // not set.
   bool is_deterministic = false;

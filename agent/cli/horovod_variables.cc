@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <string_view>
 
 namespace rueda::agent {
 namespace {
 
 constexpr std::string_view kPrefix = "HOROVOD_";
+constexpr const char* kCycleTime = "HOROVOD_CYCLE_TIME";  // In milliseconds, as ours.
 
 struct Counterpart {
   const char* horovod;
@@ -16,6 +18,7 @@ struct Counterpart {
 constexpr std::array kCounterparts{
     Counterpart{"HOROVOD_FUSION_THRESHOLD", "RUEDA_FUSION_THRESHOLD"},
     Counterpart{"HOROVOD_CACHE_CAPACITY", "RUEDA_CACHE_CAPACITY"},
+    Counterpart{kCycleTime, "RUEDA_CYCLE_TIME"},
     Counterpart{"HOROVOD_STALL_CHECK_TIME_SECONDS", "RUEDA_STALL_CHECK_TIME_SECONDS"},
     Counterpart{"HOROVOD_STALL_CHECK_DISABLE", "RUEDA_STALL_CHECK_TIME_SECONDS"},
     Counterpart{"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "RUEDA_STALL_SHUTDOWN_TIME_SECONDS"},
@@ -31,7 +34,7 @@ struct Reason {
   const char* why;
 };
 constexpr std::array kReasons{
-    Reason{"HOROVOD_CYCLE_TIME", "there is no cycle: what is ready goes at once"},
+    Reason{kCycleTime, "there is no cycle: what is ready goes at once"},
     Reason{"HOROVOD_DYNAMIC_PROCESS_SETS", "process sets may always be added and removed"},
     Reason{"HOROVOD_AUTOTUNE", "the search finds its own lengths"},
     Reason{"HOROVOD_TIMELINE_MARK_CYCLES", "there is no cycle: what is ready goes at once"},
@@ -42,6 +45,8 @@ constexpr std::array kReasons{
 // to Rueda.
 std::string translated(std::string_view variable, const std::string& value) {
   if (variable == "HOROVOD_STALL_CHECK_DISABLE") return value == "1" ? "0" : "";
+  // With 0 Horovod's thread never sleeps.
+  if (variable == kCycleTime) return std::strtod(value.c_str(), nullptr) == 0 ? "" : value;
   if (variable == "HOROVOD_CACHE_CAPACITY") return value == "0" ? "" : value;
   if (variable != "HOROVOD_LOG_LEVEL") return value;
   if (value == "warning") return "warn";
@@ -50,8 +55,13 @@ std::string translated(std::string_view variable, const std::string& value) {
 
 }  // namespace
 
+bool has_cycle(const std::string& coordination) {
+  return coordination == "cached" || coordination == "global-sleep" ||
+         coordination == "nonblocking";
+}
+
 std::vector<std::string> translate_horovod_variables(
-    std::map<std::string, std::string>& environment) {
+    std::map<std::string, std::string>& environment, const std::string& coordination) {
   std::map<std::string, std::string> added;
   std::vector<std::string> notes;
   for (const auto& [name, value] : environment) {
@@ -59,7 +69,8 @@ std::vector<std::string> translate_horovod_variables(
     const auto pair =
         std::find_if(kCounterparts.begin(), kCounterparts.end(),
                      [&name = name](const Counterpart& item) { return name == item.horovod; });
-    if (pair != kCounterparts.end()) {
+    const bool is_without_use = name == kCycleTime && !has_cycle(coordination);
+    if (pair != kCounterparts.end() && !is_without_use) {
       const std::string word = translated(name, value);
       const auto own = environment.find(pair->rueda);
       const bool is_set = own != environment.end() && !own->second.empty();

@@ -85,6 +85,8 @@ struct Flags {
 };
 
 constexpr double kMaxSeconds = 86400.0;
+constexpr double kMinCycleTimeMs = static_cast<double>(limits::kMinCycleTimeUs) / 1000;
+constexpr double kMaxCycleTimeMs = static_cast<double>(limits::kMaxCycleTimeUs) / 1000;
 
 struct Seconds {
   double start_timeout = 60;
@@ -182,6 +184,8 @@ constexpr std::array kJobFlags{
     JobFlag{"--fusion-threshold", "RUEDA_FUSION_THRESHOLD"},
     JobFlag{"--lock-after", "RUEDA_LOCK_AFTER"},
     JobFlag{"--cache-capacity", "RUEDA_CACHE_CAPACITY"},
+    JobFlag{"--cycle-time-ms", "RUEDA_CYCLE_TIME"},
+    JobFlag{"--sleep-agreed-every", "RUEDA_SLEEP_AGREED_EVERY"},
     JobFlag{"--algorithm", "RUEDA_ALGORITHM"},
     JobFlag{"--servers", "RUEDA_SERVERS"},
     JobFlag{"--transport", "RUEDA_TRANSPORT"},
@@ -205,7 +209,8 @@ constexpr std::array kJobFlags{
 void add_agreement_flags(CLI::App& app, AgreementSettings& settings) {
   app.add_option("--coordination", settings.coordination,
                  "How nodes agree on the order of operations: negotiate, cached, global-sleep, "
-                 "nonblocking, locked (or $RUEDA_COORDINATION; default: the daemon's)");
+                 "nonblocking, event-driven, locked (or $RUEDA_COORDINATION; default: the "
+                 "daemon's)");
   CLI::Option* fusion_threshold =
       app.add_option("--fusion-threshold", settings.fusion_threshold_bytes,
                      "Tensors that are ready together are reduced as one batch of up to this many "
@@ -225,6 +230,14 @@ void add_agreement_flags(CLI::App& app, AgreementSettings& settings) {
   app.add_option("--cache-capacity", settings.cache_capacity,
                  "Tensors in the response cache (or $RUEDA_CACHE_CAPACITY; default: 1024)")
       ->check(CLI::Range(uint64_t{1}, uint64_t{limits::kMaxTensorsPerSession}));
+  app.add_option("--cycle-time-ms", settings.cycle_time_ms,
+                 "With --coordination cached, global-sleep or nonblocking: milliseconds from cycle "
+                 "to cycle, as in 2.5 (or $RUEDA_CYCLE_TIME; default: 1)")
+      ->check(CLI::Range(kMinCycleTimeMs, kMaxCycleTimeMs));
+  app.add_option("--sleep-agreed-every", settings.sleep_agreed_every,
+                 "With --coordination global-sleep: cycles from one agreement on the sleep to the "
+                 "next (or $RUEDA_SLEEP_AGREED_EVERY; default: 1)")
+      ->check(CLI::Range(1, limits::kMaxSleepAgreedEvery));
   app.add_option("--algorithm", settings.algorithm,
                  "How all-reduces go between nodes: ring, recursive-doubling, halving-doubling, "
                  "direct, central; auto: by size and what the network measures; table: by size (or "
@@ -259,9 +272,9 @@ void add_agreement_flags(CLI::App& app, AgreementSettings& settings) {
 
 // Sets apart, in the help, what only a measurement or librueda changes.
 void set_advanced_apart(CLI::App& app) {
-  for (const char* flag :
-       {"--coordination", "--reducer", "--lock-after", "--cache-capacity", "--algorithm",
-        "--servers", "--transport", "--preset", "--timeline-chunks", "--for-rank"}) {
+  for (const char* flag : {"--coordination", "--reducer", "--lock-after", "--cache-capacity",
+                           "--cycle-time-ms", "--sleep-agreed-every", "--algorithm", "--servers",
+                           "--transport", "--preset", "--timeline-chunks", "--for-rank"}) {
     app.get_option(flag)->group("Advanced");
   }
 }
@@ -454,6 +467,12 @@ ParseOutcome parse_options(const std::vector<std::string>& arguments,
   ParseOutcome out;
   out.options = std::move(options);
   return out;
+}
+
+std::string coordination_of(const std::vector<std::string>& arguments,
+                            const std::map<std::string, std::string>& environment) {
+  const ParseOutcome parsed = parse_options(arguments, environment);
+  return parsed.options ? parsed.options->agreement.coordination : "";
 }
 
 }  // namespace rueda::agent

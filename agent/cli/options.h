@@ -67,4 +67,9 @@ struct ParseOutcome {
 ParseOutcome parse_options(const std::vector<std::string>& arguments,
                            const std::map<std::string, std::string>& environment);
 
+// Returns the mode of coordination that the command line, its preset or the variables name; "" if
+// none of them does, or the command line cannot be parsed.
+std::string coordination_of(const std::vector<std::string>& arguments,
+                            const std::map<std::string, std::string>& environment);
+
 }  // namespace rueda::agent

@@ -1,6 +1,7 @@
 #include "agent/launch/agent_link.h"
 
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <deque>
 #include <utility>
@@ -38,6 +39,10 @@ void fill(const AgreementSettings& from, v1::JobSpec& to) {
   to.set_reducer(from.reducer);
   to.set_inter_node(from.inter_node);
   if (from.cache_capacity) to.set_cache_capacity(*from.cache_capacity);
+  if (from.cycle_time_ms) {
+    to.set_cycle_time_us(static_cast<uint64_t>(std::llround(*from.cycle_time_ms * 1000)));
+  }
+  if (from.sleep_agreed_every) to.set_sleep_agreed_every(*from.sleep_agreed_every);
   to.set_algorithm(from.algorithm);
   if (from.servers) to.set_servers(*from.servers);
   to.set_transport(from.transport);

@@ -57,9 +57,10 @@ int main(int argc, char** argv) {
     return rueda::agent::stand_in_for(argv[2]);
   }
   std::map<std::string, std::string> environment = environment_map();
-  const auto notes = rueda::agent::translate_horovod_variables(environment);
-  rueda::agent::ParseOutcome parsed =
-      rueda::agent::parse_options(std::vector<std::string>(argv + 1, argv + argc), environment);
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  const auto notes = rueda::agent::translate_horovod_variables(
+      environment, rueda::agent::coordination_of(arguments, environment));
+  rueda::agent::ParseOutcome parsed = rueda::agent::parse_options(arguments, environment);
   if (!parsed.options) {
     std::fprintf(parsed.is_error ? stderr : stdout, "%s\n", parsed.text.c_str());
     return parsed.exit_code;

@@ -30,6 +30,9 @@ inline constexpr size_t kMaxCounts = 65536;
 inline constexpr size_t kMaxTensorBytes = size_t{1} << 40;
 inline constexpr size_t kMaxControlMessageBytes = 4u << 20;
 inline constexpr int kMaxLockAfterSteps = 1 << 20;
+inline constexpr int64_t kMinCycleTimeUs = 10;
+inline constexpr int64_t kMaxCycleTimeUs = 1'000'000;
+inline constexpr int kMaxSleepAgreedEvery = 1 << 20;  // Cycles.
 inline constexpr size_t kMaxTimelinePathBytes = 1023;
 inline constexpr size_t kTokenBytes = 32;
 

@@ -165,6 +165,8 @@ struct JobFamilies {
         nonfinite_contributions(
             counters(registry, "rueda_nonfinite_contributions_total",
                      "Tensors that ranks of this node have submitted with NaN or infinity.")),
+        order_rounds(counters(registry, "rueda_order_rounds_total",
+                              "Rounds in which the order was agreed on, in modes with a cycle.")),
         plans_abandoned(counters(registry, "rueda_plans_abandoned_total",
                                  "Plans declared or recorded that ranks did not keep to.")),
         autotuning(gauges(registry, "rueda_autotuning",
@@ -191,6 +193,7 @@ struct JobFamilies {
         .copied_out_bytes = copied_out_bytes.Add(job),
         .queue_depth = queue_depth.Add(job),
         .locked = locked.Add(job),
+        .order_rounds = order_rounds.Add(job),
         .plans_abandoned = plans_abandoned.Add(job),
         .autotuning = autotuning.Add(job),
         .tuning_windows = tuning_windows.Add(job),
@@ -229,6 +232,7 @@ struct JobFamilies {
     copied_out_bytes.Remove(&job.copied_out_bytes);
     queue_depth.Remove(&job.queue_depth);
     locked.Remove(&job.locked);
+    order_rounds.Remove(&job.order_rounds);
     plans_abandoned.Remove(&job.plans_abandoned);
     autotuning.Remove(&job.autotuning);
     tuning_windows.Remove(&job.tuning_windows);
@@ -250,6 +254,7 @@ struct JobFamilies {
   Family<Gauge>& locked;
   Family<Counter>& timeline_dropped_events;
   Family<Counter>& nonfinite_contributions;
+  Family<Counter>& order_rounds;
   Family<Counter>& plans_abandoned;
   Family<Gauge>& autotuning;
   Family<Counter>& tuning_windows;

@@ -42,6 +42,8 @@ struct JobMetrics {
   prometheus::Gauge& queue_depth;
   // rueda_locked{job}: 1 while a plan of all ranks is in force and nothing is said about order
   prometheus::Gauge& locked;
+  // rueda_order_rounds_total{job}: rounds in which the order was agreed on, in modes with a cycle.
+  prometheus::Counter& order_rounds;
   // rueda_plans_abandoned_total{job}: plans that were declared ahead or recorded, and were wrong
   prometheus::Counter& plans_abandoned;
   // rueda_autotuning{job}: 1 on the coordinator's node while a setting is searched for

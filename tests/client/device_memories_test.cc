@@ -16,39 +16,41 @@ using ::testing::HasSubstr;
 class DeviceMemoriesTest : public testing::Test {
  protected:
   DeviceMemoriesTest()
-      : memories_(driver_,
-                  {.add = [this](const rueda_abi_device_memory& memory, int) -> Result<uint32_t> {
-                     if (!add_fails.is_ok()) return add_fails;
-                     added.push_back(memory);
-                     open.insert(static_cast<uint32_t>(added.size()));
-                     return static_cast<uint32_t>(added.size());
-                   },
-                   .join = [this](std::span<const uint32_t> ids) -> Result<uint32_t> {
-                     if (!join_fails.is_ok()) return join_fails;
-                     joined.emplace_back(ids.begin(), ids.end());
-                     const auto id = static_cast<uint32_t>(kFirstJoin + joined.size());
-                     for (const uint32_t piece : ids) EXPECT_TRUE(open.contains(piece));
-                     open.insert(id);
-                     return id;
-                   },
-                   .remove =
-                       [this](uint32_t id) {
-                         for (size_t i = 0; i < joined.size(); ++i) {
-                           if (!open.contains(static_cast<uint32_t>(kFirstJoin + 1 + i))) continue;
-                           EXPECT_FALSE(std::ranges::count(joined[i], id)) << "a join has it";
-                         }
-                         EXPECT_EQ(open.erase(id), 1u);
-                         return Status::ok();
-                       },
-                   .check_unused =
-                       [this](uint64_t begin, uint64_t end) {
-                         const auto used = in_use.lower_bound(begin);
-                         if (used == in_use.end() || *used >= end) return Status::ok();
-                         return Status{Code::kInvalidArgument, "it is in use by a submission"};
-                       }},
-                  [this](const Status& why) { staged.push_back(why); }) {}
+      : memories_(
+            driver_,
+            {.add = [this](const rueda_abi_device_memory& memory, int) -> Result<uint32_t> {
+               if (!add_fails.is_ok()) return add_fails;
+               added.push_back(memory);
+               open.insert(static_cast<uint32_t>(added.size()));
+               return static_cast<uint32_t>(added.size());
+             },
+             .join = [this](std::span<const uint32_t> ids) -> Result<uint32_t> {
+               if (!join_fails.is_ok()) return join_fails;
+               joined.emplace_back(ids.begin(), ids.end());
+               const auto id = static_cast<uint32_t>(kFirstJoin + joined.size());
+               for (const uint32_t piece : ids) EXPECT_TRUE(open.contains(piece));
+               open.insert(id);
+               return id;
+             },
+             .remove =
+                 [this](uint32_t id) {
+                   for (size_t i = 0; i < joined.size(); ++i) {
+                     if (!open.contains(static_cast<uint32_t>(kFirstJoin + 1 + i))) continue;
+                     EXPECT_FALSE(std::ranges::count(joined[i], id)) << "a join has it";
+                   }
+                   EXPECT_EQ(open.erase(id), 1u);
+                   return Status::ok();
+                 },
+             .check_unused =
+                 [this](uint64_t begin, uint64_t end) {
+                   const auto used = in_use.lower_bound(begin);
+                   if (used == in_use.end() || *used >= end) return Status::ok();
+                   return Status{Code::kInvalidArgument, "it is in use by a submission"};
+                 }},
+            [this](const Status& why) { staged.push_back(why); }, watched_) {}
 
   ScriptedDriver driver_;
+  WatchedAllocations watched_;
   std::vector<rueda_abi_device_memory> added;
   std::set<uint32_t> open;
   std::set<uint64_t> in_use;  // addresses in flight
@@ -124,6 +126,66 @@ TEST_F(DeviceMemoriesTest, APromiseThatWasNotKeptIsSaidAndEnds) {
   while (memories_.locate(0x1000, 1).value().memory_id == 1) ++uses;
   EXPECT_EQ(uses, DeviceMemories::kUsesACheck);
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("without rueda_device_forget"));
+  driver_.free(0x1000);
+  driver_.allocate(0x1000, 4096);
+  EXPECT_EQ(memories_.locate(0x1000, 1).value().memory_id, 3u) << "each use is checked again";
+}
+
+TEST_F(DeviceMemoriesTest, WatchedAllocationsAreCheckedNowAndThenAndOthersAtEachUse) {
+  driver_.allocate(0x1000, 4096);
+  watched_.allocated(0x1000);
+  driver_.allocate(0x3000, 4096);
+  ASSERT_TRUE(memories_.locate(0x1000, 1).is_ok());
+  ASSERT_TRUE(memories_.locate(0x3000, 1).is_ok());
+  constexpr int kUses = 2 * static_cast<int>(DeviceMemories::kUsesACheck);
+  for (int i = 0; i < kUses; ++i) ASSERT_TRUE(memories_.locate(0x1800, 1).is_ok());
+  EXPECT_EQ(memories_.stats().checks, 2u);
+  for (int i = 0; i < kUses; ++i) ASSERT_TRUE(memories_.locate(0x3000, 1).is_ok());
+  EXPECT_EQ(memories_.stats().checks, 2u + kUses);
+}
+
+TEST_F(DeviceMemoriesTest, AWatchedAllocationIsForgottenBeforeItIsFreed) {
+  for (uint32_t id = 1; id < 4; ++id) {
+    driver_.allocate(0x1000, 4096);
+    watched_.allocated(0x1000);
+    EXPECT_EQ(memories_.locate(0x1000, 1).value().memory_id, id);
+    EXPECT_EQ(memories_.locate(0x1000, 1).value().memory_id, id);
+    EXPECT_EQ(open, (std::set<uint32_t>{id}));
+    watched_.freeing(0x1000);
+    EXPECT_TRUE(open.empty());
+    driver_.free(0x1000);
+  }
+  EXPECT_EQ(memories_.stats().checks, 0u);
+  EXPECT_EQ(memories_.stats().recycled, 0u);
+}
+
+TEST_F(DeviceMemoriesTest, AWatchedAllocationThatIsFreedWhileItIsInUseIsAskedForBeforeTheNextUse) {
+  driver_.allocate(0x1000, 4096);
+  watched_.allocated(0x1000);
+  ASSERT_TRUE(memories_.locate(0x1000, 1).is_ok());
+  in_use.insert(0x1000);
+  watched_.freeing(0x1000);
+  EXPECT_EQ(open.size(), 1u) << "it could not be removed";
+  in_use.clear();
+  driver_.free(0x1000);
+  driver_.allocate(0x1000, 4096);
+  watched_.allocated(0x1000);
+  EXPECT_EQ(memories_.locate(0x1000, 1).value().memory_id, 2u);
+  EXPECT_EQ(memories_.stats().recycled, 1u);
+  EXPECT_EQ(open, (std::set<uint32_t>{2}));
+}
+
+TEST_F(DeviceMemoriesTest, WatchedMemoryThatSomethingElseFreesIsSaidAndEndsTheTrust) {
+  driver_.allocate(0x1000, 4096);
+  watched_.allocated(0x1000);
+  ASSERT_TRUE(memories_.locate(0x1000, 1).is_ok());
+  driver_.free(0x1000);
+  driver_.allocate(0x1000, 4096);
+  testing::internal::CaptureStderr();
+  uint64_t uses = 1;
+  while (memories_.locate(0x1000, 1).value().memory_id == 1) ++uses;
+  EXPECT_EQ(uses, DeviceMemories::kUsesACheck);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("was freed by something else"));
   driver_.free(0x1000);
   driver_.allocate(0x1000, 4096);
   EXPECT_EQ(memories_.locate(0x1000, 1).value().memory_id, 3u) << "each use is checked again";

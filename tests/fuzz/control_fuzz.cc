@@ -94,6 +94,10 @@ class Victim {
       join.set_data_address("127.0.0.1:3");
       join.set_coordination(core::to_string(options_.agreement.mode));
       join.set_cache_capacity(options_.agreement.cache_capacity);
+      if (core::has_cycle(options_.agreement.mode)) {
+        join.set_cycle_time_us(static_cast<uint64_t>(options_.agreement.cycle_time_us));
+        join.set_sleep_agreed_every(static_cast<uint32_t>(options_.agreement.sleep_agreed_every));
+      }
       join.set_fan_in(static_cast<uint32_t>(options_.agreement.tree_fan_in));
       join.set_algorithm(core::to_string(options_.algorithm));
       join.set_reducer(core::to_string(options_.reducer));
@@ -312,7 +316,10 @@ class Victim {
       if (form == 2) operation.set_error_code(1 + bytes_.below(6));
     }
     decree.set_round(bytes_.below(3));
-    decree.set_sleep_ms(bytes_.below(20));
+    const uint8_t sleep = bytes_.below(20);
+    if (options_.agreement.mode != core::Coordination::kGlobalSleep || sleep > 4) return;
+    decree.clear_operations();
+    decree.set_sleep_us(sleep == 4 ? static_cast<int64_t>(bytes_.number()) : sleep * 400);
   }
 
   void fill(v1::Lock& lock) {
@@ -359,6 +366,10 @@ class Victim {
     ready.set_round(bytes_.below(3));
     if (bytes_.below(is_tree_ ? 4 : 64) == 0)
       ready.set_of_node(static_cast<int32_t>(bytes_.below(8)) - 1);
+    if (options_.agreement.mode != core::Coordination::kGlobalSleep || bytes_.flip()) return;
+    ready.clear_entries();
+    ready.clear_cached();
+    ready.set_sleep_us(bytes_.flip() ? static_cast<int64_t>(bytes_.number()) : 400);
   }
 
   int likely_body() {

@@ -3,22 +3,34 @@
 # needs no KVM, no root and no RDMA hardware. The machine sees this machine's files, read-only, with a layer of its own memory over
 # them. It takes some ten seconds to start.
 #
-#   tests/rdma/guest.sh [--memory MiB] [--seconds N] COMMAND [ARGUMENT...]
+#   tests/rdma/guest.sh [--memory MiB] [--seconds N] [--shared FOLDER] [--pid FILE] [--link SOCKET --number 1|2] COMMAND [ARGUMENT...]
 #
 # The command runs as root in the current folder, without a limit of locked memory. RUEDA_TEST_RDMA_ADDRESS is the address of the
 # device's network. The exit status is the command's; 77: there can be no such machine here, and the text says why.
 # The kernel's package is downloaded once, into RUEDA_RDMA_GUEST or ~/.cache/rueda/rdma-guest.
+#
+# --shared   a folder of this machine in which the command may write, as RUEDA_TEST_SHARED
+# --pid      a file for the process id of qemu: who kills that takes the whole machine away
+# --link     a unix socket: the RDMA device is on a network that two machines have in common, number 1, which has to be ready first,
+#            and number 2; their addresses are 10.77.0.1 and 10.77.0.2
 set -euo pipefail
 
-readonly address=10.77.0.1
-readonly modules="virtio_pci 9pnet_virtio 9p overlay dummy crc32_generic ib_uverbs rdma_rxe"
+readonly modules="virtio_pci 9pnet_virtio 9p overlay dummy virtio_net crc32_generic ib_uverbs rdma_rxe"
 cache="${RUEDA_RDMA_GUEST:-$HOME/.cache/rueda/rdma-guest}"
 memory=2048
 seconds=300
+shared=
+pid_file=
+link=
+number=1
 while [ $# -gt 0 ]; do
   case "$1" in
     --memory) memory="$2"; shift 2 ;;
     --seconds) seconds="$2"; shift 2 ;;
+    --shared) shared="$(realpath "$2")"; shift 2 ;;
+    --pid) pid_file="$(realpath "$2")"; shift 2 ;;
+    --link) link="$(realpath "$2")"; shift 2 ;;
+    --number) number="$2"; shift 2 ;;
     *) break ;;
   esac
 done
@@ -28,7 +40,7 @@ cannot() {
   exit 77
 }
 
-[ $# -gt 0 ] || { sed -n '2,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 2; }
+[ $# -gt 0 ] || { sed -n '2,17s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 2; }
 for tool in qemu-system-x86_64 busybox cpio modprobe depmod rdma dpkg-deb; do
   command -v "$tool" >/dev/null || PATH="$PATH:/usr/sbin:/sbin" command -v "$tool" >/dev/null ||
     cannot "$tool is missing (deploy/packages.sh test)"
@@ -65,10 +77,16 @@ ip link set lo up
 # Addresses can be used at once, without duplicate address detection.
 for which in all default; do echo 0 >"/proc/sys/net/ipv6/conf/$which/accept_dad"; done
 . /control/settings
-ip link add rdma0 type dummy
-ip link set rdma0 mtu 4200 up
-ip addr add "$address/24" dev rdma0
-chroot /new rdma link add rxe0 type rxe netdev rdma0 || give_up "no Soft-RoCE"
+if [ -n "$shared" ]; then
+  mkdir -p /new/run/shared
+  share shared /new/run/shared cache=none || give_up "no folder that is shared"
+  export RUEDA_TEST_SHARED=/run/shared
+fi
+# One machine alone has a network of its own; two have a wire.
+[ "$network" != rdma0 ] || ip link add rdma0 type dummy
+ip link set "$network" mtu 4200 up
+ip addr add "$address/24" dev "$network"
+chroot /new rdma link add rxe0 type rxe netdev "$network" || give_up "no Soft-RoCE"
 for _ in 1 2 3 4 5 6 7 8 9 10; do
   grep -q ACTIVE /sys/class/infiniband/rxe0/ports/1/state && break
   usleep 200000
@@ -123,9 +141,22 @@ flock -u 9
 
 control="$(mktemp -d)"
 emulator=
-trap '[ -z "$emulator" ] || kill "$emulator" 2>/dev/null || true; rm -rf "$control"' EXIT
+trap 'cat "$control/output" 2>/dev/null; [ -z "$emulator" ] || kill "$emulator" 2>/dev/null || true; rm -rf "$control"' EXIT
 trap 'exit 143' TERM INT
-printf 'address=%q\n' "$address" >"$control/settings"
+network=rdma0
+options=()
+if [ -n "$shared" ]; then
+  options+=(-fsdev "local,id=shared,path=$shared,security_model=none" -device "virtio-9p-pci,fsdev=shared,mount_tag=shared")
+fi
+if [ -n "$pid_file" ]; then options+=(-pidfile "$pid_file"); fi
+if [ -n "$link" ]; then
+  network=eth0
+  server=off
+  [ "$number" != 1 ] || server=on
+  options+=(-netdev "stream,id=link,server=$server,addr.type=unix,addr.path=$link"
+    -device "virtio-net-pci,netdev=link,mac=52:54:00:77:00:0$number,romfile=,host_mtu=9000")
+fi
+printf 'address=%q\nnetwork=%q\nshared=%q\n' "10.77.0.$number" "$network" "$shared" >"$control/settings"
 {
   printf 'cd %q || exit 125\nexec' "$PWD"
   printf ' %q' "$@"
@@ -142,9 +173,10 @@ for _ in 1 2 3; do
     -fsdev local,id=host,path=/,security_model=none,readonly=on,multidevs=remap \
     -device virtio-9p-pci,fsdev=host,mount_tag=host \
     -fsdev local,id=control,path="$control",security_model=none -device virtio-9p-pci,fsdev=control,mount_tag=control \
+    "${options[@]}" \
     </dev/null >"$control/console" 2>&1 &
   emulator=$!
-  for ((i = 0; i < 240; i++)); do
+  for ((i = 0; i < 480; i++)); do
     if [ -e "$control/ready" ] || ! kill -0 "$emulator" 2>/dev/null; then break; fi
     sleep 0.5
   done
@@ -161,7 +193,7 @@ if [ ! -e "$control/ready" ]; then
   cat "$control/console"
   cannot "qemu did not start one in three tries"
 fi
-cat "$control/output" 2>/dev/null || cat "$control/console"
+[ -e "$control/output" ] || cat "$control/console"
 [ -s "$control/status" ] && exit "$(cat "$control/status")"
 echo "tests/rdma/guest.sh: the guest ended before the command did, or took longer than $seconds s" >&2
 exit 125

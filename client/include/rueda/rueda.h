@@ -398,6 +398,18 @@ RUEDA_API int rueda_device_forget(const void* memory);
  * With 0, the default, the driver is asked each time. Reducing memory that was freed without notice
  * costs the job its GPU worker. */
 RUEDA_API int rueda_device_announce_frees(int are_announced);
+/* Lets the library see what an allocator of device memory allocates and frees, so that the driver
+ * is asked only now and then whether such an allocation is still the same, and the daemon releases
+ * it before it is freed: the pointer cache with intercepted calls of Awan et al. (2019), section
+ * V-B. `library` is the file name, without folders, of the shared library that has the allocator,
+ * "libc10_cuda.so" for PyTorch's; the library must be loaded. Its calls of cudaMalloc and cudaFree
+ * go through librueda from then on, to the end of the process; what it had allocated before, or
+ * allocates by other functions, is asked for at each use, as all other memory is. One library of a
+ * process may be watched; naming it again does nothing. May be called before rueda_init, on any
+ * thread. Returns RUEDA_ERR_UNAVAILABLE, with nothing changed, if the library is not loaded or does
+ * not import both functions from a shared library; RUEDA_ERR_INVALID_ARGUMENT if another library is
+ * watched. */
+RUEDA_API int rueda_device_watch_frees(const char* library);
 
 typedef struct rueda_device_stats {
   uint64_t submissions; /* tensors submitted in device memory */

@@ -317,6 +317,13 @@ int rueda_device_announce_frees(int are_announced) {
   });
 }
 
+int rueda_device_watch_frees(const char* library) {
+  return guarded([&]() -> Status {
+    if (library == nullptr) return {Code::kInvalidArgument, "the library is NULL"};
+    return DeviceSession::watch_frees(library);
+  });
+}
+
 int rueda_get_device_stats(rueda_device_stats* stats) {
   return with_session([&](Session& session) -> Status {
     if (stats == nullptr) return {Code::kInvalidArgument, "the stats pointer is NULL"};

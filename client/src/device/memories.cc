@@ -17,6 +17,17 @@ bool is_in_flight(const Status& removed) { return removed.code() == Code::kUnava
 
 }  // namespace
 
+DeviceMemories::DeviceMemories(DeviceDriver& driver, Registrar registrar, OnStaged on_staged,
+                               WatchedAllocations& watched)
+    : driver_(driver),
+      registrar_(std::move(registrar)),
+      on_staged_(std::move(on_staged)),
+      watched_(watched) {
+  watched_.add(*this);
+}
+
+DeviceMemories::~DeviceMemories() { watched_.remove(*this); }
+
 DeviceMemories::Entry DeviceMemories::find(uint64_t address) {
   const Entry after = known_.upper_bound(address);
   if (after == known_.begin()) return known_.end();
@@ -42,20 +53,34 @@ DeviceMemories::Place DeviceMemories::place_in(const Known& known, uint64_t offs
   return {.memory_id = known.memory_id, .offset = offset};
 }
 
-bool DeviceMemories::is_check_due() {
-  if (are_frees_announced_ && ++unchecked_ < kUsesACheck) return false;
-  unchecked_ = 0;
-  return true;
+bool DeviceMemories::is_watched(Entry entry) const {
+  const uint64_t serial = entry->second.watched;
+  return trusts_watched_ && serial != 0 && watched_.serial_of(entry->first) == serial;
 }
 
-bool DeviceMemories::is_as_known(uint64_t address, const Known& known) {
+bool DeviceMemories::is_check_due(Entry entry, Use& use) {
+  if (!are_frees_announced_ && !is_watched(entry)) return true;
+  if (!use.is_checked) {
+    use.is_checked = ++unchecked_ == kUsesACheck;
+    if (*use.is_checked) unchecked_ = 0;
+  }
+  return *use.is_checked;
+}
+
+bool DeviceMemories::is_as_known(uint64_t address, Entry entry) {
   ++stats_.checks;
-  if (driver_.buffer_id(address) == known.buffer_id) return true;
+  if (driver_.buffer_id(address) == entry->second.buffer_id) return true;
   if (std::exchange(are_frees_announced_, false)) {
     std::fprintf(stderr,
                  "rueda: device memory was freed without rueda_device_forget, though "
                  "rueda_device_announce_frees was called: results since may be of memory that is "
                  "no longer there; from now on every use asks the driver\n");
+  } else if (is_watched(entry)) {
+    trusts_watched_ = false;
+    std::fprintf(stderr,
+                 "rueda: device memory of the allocator that rueda_device_watch_frees names was "
+                 "freed by something else: results since may be of memory that is no longer there; "
+                 "from now on every use asks the driver\n");
   }
   return false;
 }
@@ -68,8 +93,7 @@ Result<DeviceMemories::Entry> DeviceMemories::find_or_add(uint64_t address, uint
                                                           Use& use) {
   const Entry entry = find(address);
   const bool is_known = entry != known_.end();
-  if (is_known && !use.is_checked) use.is_checked = is_check_due();
-  if (is_known && (!*use.is_checked || is_as_known(address, entry->second))) return entry;
+  if (is_known && (!is_check_due(entry, use) || is_as_known(address, entry))) return entry;
   count_miss(use);
   if (is_known && !std::exchange(use.is_recycled, true)) ++stats_.recycled;
   return add(address, least_base);
@@ -102,8 +126,12 @@ Result<DeviceMemories::Entry> DeviceMemories::add(uint64_t address, uint64_t lea
   const bool is_staged = id.status().code() == Code::kPermission;
   if (!id.is_ok() && !is_staged) return id.status();
   if (is_staged && on_staged_) std::exchange(on_staged_, nullptr)(id.status());
-  const Known known{allocation.bytes, allocation.buffer_id, is_staged ? 0 : id.value(), is_fd,
-                    allocation.device};
+  const Known known{.bytes = allocation.bytes,
+                    .buffer_id = allocation.buffer_id,
+                    .watched = watched_.serial_of(allocation.base),
+                    .memory_id = is_staged ? 0 : id.value(),
+                    .is_fd = is_fd,
+                    .device = allocation.device};
   return known_.insert_or_assign(allocation.base, known).first;
 }
 
@@ -233,6 +261,9 @@ Status DeviceMemories::forget(uint64_t address) {
   const Entry entry = find(address);
   return entry == known_.end() ? Status::ok() : drop(entry);
 }
+
+// If submissions in flight use the memory it stays known, and the next use asks the driver.
+void DeviceMemories::before_free(uint64_t base) { static_cast<void>(forget(base)); }
 
 void DeviceMemories::announce_frees(bool are_announced) {
   const MutexLock lock(mutex_);

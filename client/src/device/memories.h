@@ -8,10 +8,10 @@
 // Memory that was freed and comes again at the same address is another allocation: the driver gives
 // it another buffer id, for which the driver is asked at every use. A program that sees memory
 // freed may say so (forget()); nothing then stays open for that memory. If it promises to say so
-// each time (announce_frees()), the driver is asked only now and then: this is the pointer cache of
-// Awan et al. (2019), with intercepted frees. Memory that was freed without notice and does not
-// come again is looked for now and then, because the GPU keeps memory for as long as the worker has
-// it open.
+// each time (announce_frees()), the driver is asked only now and then. So it is for allocations of
+// an allocator whose calls are seen (WatchedAllocations): this is the pointer cache of Awan et al.
+// (2019), with intercepted frees. Memory that was freed without notice and does not come again is
+// looked for now and then, because the GPU keeps memory for as long as the worker has it open.
 #pragma once
 
 #include <array>
@@ -27,13 +27,14 @@
 
 #include "client/abi/rueda_abi.h"
 #include "client/src/device/driver.h"
+#include "client/src/device/watched_allocations.h"
 #include "daemon/base/mutex.h"
 #include "daemon/base/status.h"
 
 namespace rueda::client {
 
 // This class is thread-safe.
-class DeviceMemories {
+class DeviceMemories final : private WatchedAllocations::Listener {
  public:
   // The calls that tell the daemon of memory.
   struct Registrar {
@@ -54,7 +55,8 @@ class DeviceMemories {
     // others.
     std::shared_ptr<const void> hold;
   };
-  // With announced frees, the driver is asked once in so many uses of known memory.
+  // With announced frees, and for watched allocations, the driver is asked once in so many uses of
+  // known memory.
   static constexpr uint64_t kUsesACheck = 256;
   // Without the promise, all known memory is looked at once in so many uses.
   static constexpr uint64_t kUsesASweep = 4096;
@@ -72,9 +74,12 @@ class DeviceMemories {
   // Called with the reason for the first allocation that the GPU worker cannot open.
   using OnStaged = std::function<void(const Status&)>;
 
-  // The driver must outlive this object.
-  DeviceMemories(DeviceDriver& driver, Registrar registrar, OnStaged on_staged)
-      : driver_(driver), registrar_(std::move(registrar)), on_staged_(std::move(on_staged)) {}
+  // The driver and the watched allocations must outlive this object.
+  DeviceMemories(DeviceDriver& driver, Registrar registrar, OnStaged on_staged,
+                 WatchedAllocations& watched = WatchedAllocations::of_process());
+  ~DeviceMemories() override;
+  DeviceMemories(const DeviceMemories&) = delete;
+  DeviceMemories& operator=(const DeviceMemories&) = delete;
 
   // Finds the memory at an address, and makes it known to the daemon if necessary; bytes > 0.
   // Returns kInvalidArgument if some of it is not device memory, or if it goes on in an allocation
@@ -93,6 +98,7 @@ class DeviceMemories {
   struct Known {
     uint64_t bytes = 0;
     uint64_t buffer_id = 0;
+    uint64_t watched = 0;    // its number among the watched allocations; 0: it is not watched
     uint32_t memory_id = 0;  // 0: the worker cannot open it
     bool is_fd = false;
     std::array<uint8_t, 16> device{};
@@ -109,7 +115,7 @@ class DeviceMemories {
   using JoinEntry = std::map<Stretch, Join>::iterator;
   // State of one call of locate().
   struct Use {
-    // whether known memory was checked with the driver; nullopt: no memory was known
+    // whether memory that may be trusted is checked with the driver; nullopt: there was none yet
     std::optional<bool> is_checked;
     bool is_miss = false;
     bool is_recycled = false;
@@ -117,8 +123,11 @@ class DeviceMemories {
 
   static uint64_t end_of(Entry entry) { return entry->first + entry->second.bytes; }
   Entry find(uint64_t address) RUEDA_REQUIRES(mutex_);
-  bool is_check_due() RUEDA_REQUIRES(mutex_);
-  bool is_as_known(uint64_t address, const Known& known) RUEDA_REQUIRES(mutex_);
+  void before_free(uint64_t base) override;
+  // Whether the allocation is watched, and has not been freed.
+  bool is_watched(Entry entry) const RUEDA_REQUIRES(mutex_);
+  bool is_check_due(Entry entry, Use& use) RUEDA_REQUIRES(mutex_);
+  bool is_as_known(uint64_t address, Entry entry) RUEDA_REQUIRES(mutex_);
   void count_miss(Use& use) RUEDA_REQUIRES(mutex_);
   // Finds an allocation, and makes it known if necessary. An allocation that begins before
   // `least_base` is an error.
@@ -140,6 +149,7 @@ class DeviceMemories {
   DeviceDriver& driver_;
   const Registrar registrar_;
   OnStaged on_staged_;  // null after it has been called
+  WatchedAllocations& watched_;
   // held while the daemon is asked, so that two threads do not ask for the same allocation
   mutable Mutex mutex_;
   std::map<uint64_t, Known> known_ RUEDA_GUARDED_BY(mutex_);
@@ -148,6 +158,7 @@ class DeviceMemories {
   std::map<Stretch, Join> joins_ RUEDA_GUARDED_BY(mutex_);
   uint64_t join_uses_ RUEDA_GUARDED_BY(mutex_) = 0;
   bool are_frees_announced_ RUEDA_GUARDED_BY(mutex_) = false;
+  bool trusts_watched_ RUEDA_GUARDED_BY(mutex_) = true;
   uint64_t unchecked_ RUEDA_GUARDED_BY(mutex_) = 0;  // uses since the last check
   uint64_t unswept_ RUEDA_GUARDED_BY(mutex_) = 0;    // uses since the last sweep
   Stats stats_ RUEDA_GUARDED_BY(mutex_);

@@ -9,6 +9,7 @@
 
 #include <signal.h>
 
+#include "client/src/device/allocator_hook.h"
 #include "daemon/base/dtype.h"
 
 namespace rueda::client {
@@ -408,6 +409,8 @@ void DeviceSession::announce_frees(bool are_announced) {
   are_frees_announced_ = are_announced;
   if (counters_ != nullptr) memories_->announce_frees(are_announced);
 }
+
+Status DeviceSession::watch_frees(std::string_view library) { return watch_allocator(library); }
 
 rueda_device_stats DeviceSession::stats() const {
   rueda_device_stats stats{};

@@ -85,6 +85,8 @@ class DeviceSession {
   // Says that the memory is about to be freed, or has been; that all frees are said so, or not.
   Status forget(const void* memory) RUEDA_EXCLUDES(session_mutex);
   void announce_frees(bool are_announced);
+  // See watch_allocator(); it is for all sessions of the process.
+  static Status watch_frees(std::string_view library);
   rueda_device_stats stats() const RUEDA_EXCLUDES(session_mutex);
 
   // Ends the job, and the watchdog. It is called once, before this object is destroyed.

@@ -21,7 +21,7 @@ Collectives::Collectives(uint32_t id, const Layout& layout, std::vector<LocalRan
       submissions_(layout_.node(self).ranks),
       stalls_(id, layout_, self, options_.stall, submissions_, activity) {}
 
-void Collectives::begin(Epoch epoch, TicksMs now, Recovery* recovery) {
+void Collectives::begin(Epoch epoch, TicksUs now, Recovery* recovery) {
   epoch_ = epoch;
   recovery_ = recovery;
   stalls_.reset();
@@ -57,8 +57,8 @@ void Collectives::fail(const Status& cause, Output& output) {
   forget_order();
 }
 
-void Collectives::set_now(TicksMs now) {
-  now_ = now;
+void Collectives::set_now(TicksUs now) {
+  now_ = to_ms(now);
   if (agreement_) agreement_->set_now(now);
 }
 
@@ -166,11 +166,10 @@ void Collectives::on_rank_left(Rank rank, Output& output) {
   }
 }
 
-std::optional<TicksMs> Collectives::wakes_at() const {
-  std::optional<TicksMs> earliest;
-  for (const std::optional<TicksMs>& wanted :
-       {agreement_->wakes_at(), stalls_.wakes_at(), fast_path_ends_at()}) {
-    if (wanted && (!earliest || *wanted < *earliest)) earliest = wanted;
+std::optional<TicksUs> Collectives::wakes_at_us() const {
+  std::optional<TicksUs> earliest = agreement_->wakes_at_us();
+  for (const std::optional<TicksMs>& wanted : {stalls_.wakes_at(), fast_path_ends_at()}) {
+    if (wanted && (!earliest || to_us(*wanted) < *earliest)) earliest = to_us(*wanted);
   }
   return earliest;
 }
@@ -193,6 +192,7 @@ AgreementOutput Collectives::end_turn(Output& output) {
     output.abandoned_plans.push_back(std::move(agreed.abandoned_plan));
   }
   std::move(agreed.tuning.begin(), agreed.tuning.end(), std::back_inserter(output.tuning));
+  output.rounds += agreed.rounds;
   if (agreed.recorded) output.recorded_plan = std::move(agreed.recorded);
   for (const Cancel& cancelled : agreed.cancels) cancel(cancelled, output);
   if (!ended_.empty()) {
@@ -518,7 +518,7 @@ void Collectives::deliver(const CompletedOperation& completed, Output& output) {
   end_operation(operation, completed, output);
 }
 
-void Collectives::adopt(const NextEpoch& next, TicksMs now, Output& output) {
+void Collectives::adopt(const NextEpoch& next, TicksUs now, Output& output) {
   epoch_ = next.epoch;
   const std::set<std::string> carried = carry_over(next);
   submissions_.reset_but(carried);

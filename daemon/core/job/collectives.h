@@ -37,15 +37,15 @@ class Collectives {
 
   // An epoch runs from here on. `recovery` must outlive the epoch. If it is null, whatever is done
   // is delivered, and nothing is held for those who might go on (policy `fail`).
-  void begin(Epoch epoch, TicksMs now, Recovery* recovery);
+  void begin(Epoch epoch, TicksUs now, Recovery* recovery);
   // The epoch goes on as the next one. Operations that have ended in `next` are not forgotten,
   // those launched by all are carried over, and the rest is agreed on anew.
-  void adopt(const NextEpoch& next, TicksMs now, Output& output);
+  void adopt(const NextEpoch& next, TicksUs now, Output& output);
   // The epoch is over, with nothing in flight: forgets all of it.
   void end();
   // The job has failed: ends all submissions with the cause.
   void fail(const Status& cause, Output& output);
-  void set_now(TicksMs now);
+  void set_now(TicksUs now);
 
   // --- This node's ranks
   bool has(LocalRank rank) const { return position_of(rank).has_value(); }
@@ -85,7 +85,7 @@ class Collectives {
   Frozen withdraw() { return agreement_->withdraw(); }
 
   // --- Time
-  std::optional<TicksMs> wakes_at() const;
+  std::optional<TicksUs> wakes_at_us() const;
   void on_time(StallOutput& said);
 
   // --- Order

@@ -25,6 +25,10 @@ void Forming::tell(Output& output) {
   join.layout_hash = layout_.hash();
   join.coordination = options_.agreement.mode;
   join.cache_capacity = options_.agreement.cache_capacity;
+  if (has_cycle(options_.agreement.mode)) {
+    join.cycle_time_us = options_.agreement.cycle_time_us;
+    join.sleep_agreed_every = options_.agreement.sleep_agreed_every;
+  }
   join.data_address = options_.data_address;
   join.rack = options_.rack;
   join.fan_in = options_.agreement.tree_fan_in;
@@ -121,6 +125,7 @@ Status Forming::check(NodeIndex from, const Join& join) const {
                     " and of " + std::to_string(join.cache_capacity) + " on node " + theirs +
                     "; give --cache-capacity the same value on all nodes");
   }
+  if (Status status = check_cycle(from, join); !status.is_ok()) return status;
   if (join.algorithm != options_.algorithm) {
     return mismatch("job " + options_.job + " has algorithm \"" + to_string(options_.algorithm) +
                     "\" on node " + ours + " and \"" + to_string(join.algorithm) + "\" on node " +
@@ -161,6 +166,29 @@ Status Forming::check(NodeIndex from, const Join& join) const {
                     to_string(options_.inter_node) + "\" on node " + ours + " and to \"" +
                     to_string(join.inter_node) + "\" on node " + theirs +
                     "; give --inter-node the same value on all nodes");
+  }
+  return Status::ok();
+}
+
+// The mode is the same on both nodes.
+Status Forming::check_cycle(NodeIndex from, const Join& join) const {
+  const AgreementOptions& agreement = options_.agreement;
+  if (!has_cycle(agreement.mode)) return Status::ok();
+  const std::string& theirs = layout_.node(from).node_id;
+  const std::string& ours = layout_.node(self_).node_id;
+  if (join.cycle_time_us != agreement.cycle_time_us) {
+    return Status(Code::kMismatch, "job " + options_.job + " has a cycle of " +
+                                       std::to_string(agreement.cycle_time_us) + " us on node " +
+                                       ours + " and of " + std::to_string(join.cycle_time_us) +
+                                       " us on node " + theirs +
+                                       "; give --cycle-time-ms the same value on all nodes");
+  }
+  if (join.sleep_agreed_every != agreement.sleep_agreed_every) {
+    return Status(Code::kMismatch,
+                  "job " + options_.job + " agrees on the sleep every " +
+                      std::to_string(agreement.sleep_agreed_every) + " cycles on node " + ours +
+                      " and every " + std::to_string(join.sleep_agreed_every) + " on node " +
+                      theirs + "; give --sleep-agreed-every the same value on all nodes");
   }
   return Status::ok();
 }

@@ -20,6 +20,10 @@ std::optional<TicksMs> earlier(std::optional<TicksMs> one, std::optional<TicksMs
   return std::min(*one, *other);
 }
 
+std::optional<TicksUs> in_us(std::optional<TicksMs> time) {
+  return time ? std::optional(to_us(*time)) : std::nullopt;
+}
+
 }  // namespace
 
 const char* to_string(JobState state) {
@@ -44,11 +48,11 @@ JobCore::JobCore(Layout layout, NodeIndex self, JobOptions options)
       goodbyes_(layout_, sets_),
       handover_(layout_, self, options_, goodbyes_, router_) {}
 
-void JobCore::step(TicksMs now, Event event, Output& output) {
-  now_ = now;
+void JobCore::step_at(TicksUs now, Event event, Output& output) {
+  now_ = to_ms(now);
   sets_.set_now(now);
-  handover_.set_now(now);
-  forming_.set_now(now);
+  handover_.set_now(now_);
+  forming_.set_now(now_);
   std::visit([&](const auto& e) { on(e, output); }, event);
   carry_out_recovery(output);
 }
@@ -663,18 +667,23 @@ void JobCore::adopt(NextEpoch next, Output& output) {
 
 // --- Time ---------------------------------------------------------------------------------------
 
-std::optional<TicksMs> JobCore::wakes_at() const {
+std::optional<TicksUs> JobCore::wakes_at_us() const {
   const std::optional<TicksMs> recovery = recovery_ ? recovery_->deadline() : std::nullopt;
   switch (state_) {
-    case JobState::kForming: return forming_.wakes_at();
+    case JobState::kForming: return in_us(forming_.wakes_at());
     case JobState::kRunning:
-      return earlier(earlier(sets_.wakes_at(), recovery), handover_.wakes_at());
+      return earlier(sets_.wakes_at_us(), in_us(earlier(recovery, handover_.wakes_at())));
     case JobState::kSuspecting:
-      return earlier(earlier(suspicion_.deadline(), recovery), handover_.wakes_at());
+      return in_us(earlier(earlier(suspicion_.deadline(), recovery), handover_.wakes_at()));
     case JobState::kSealed:
-    case JobState::kFailed: return recovery;
+    case JobState::kFailed: return in_us(recovery);
   }
   return std::nullopt;
+}
+
+std::optional<TicksMs> JobCore::wakes_at() const {
+  const std::optional<TicksUs> wanted = wakes_at_us();
+  return wanted ? std::optional(to_ms(*wanted + to_us(1) - 1)) : std::nullopt;
 }
 
 void JobCore::on(const TimePassed&, Output& output) {

@@ -46,8 +46,12 @@ class JobCore {
   // The first epoch forms, with all nodes of the layout.
   JobCore(Layout layout, NodeIndex self, JobOptions options);
 
-  // Handles one event, and appends what is to be done to `output`.
-  void step(TicksMs now, Event event, Output& output);
+  // Handles one event at the time `now`, and appends what is to be done to `output`.
+  void step_at(TicksUs now, Event event, Output& output);
+  // The same, on a clock that has full milliseconds alone.
+  void step(TicksMs now, Event event, Output& output) {
+    step_at(to_us(now), std::move(event), output);
+  }
   // Takes a submission that the plan in force has, which is much cheaper than step(Submitted).
   // Returns false if the plan does not have it; then nothing has been done.
   bool submit_again(TicksMs now, LocalRank rank, Ticket ticket, const DescriptorPtr& descriptor) {
@@ -79,6 +83,8 @@ class JobCore {
   // Returns, after JobClosed, whether no other node depends on this one any more.
   bool may_go() const { return !epoch_goes_on() || handover_.may_go(); }
   // Returns when TimePassed is wanted; none if not before another event.
+  std::optional<TicksUs> wakes_at_us() const;
+  // Returns the first full millisecond that is not before that time.
   std::optional<TicksMs> wakes_at() const;
   // Returns the set of all ranks, then the added sets by id.
   std::vector<const Collectives*> process_sets() const { return sets_.every(); }

@@ -173,8 +173,9 @@ struct Output {
   std::vector<Seq> freed_finals;
   std::vector<uint32_t> sets_removed;  // Nothing of them is under way on this node.
   std::optional<EpochStarted> started;
-  std::optional<Epoch> finished;   // Every rank has left: the epoch's channels may be closed.
-  std::optional<Status> failed;    // The job is over; operations under way have to be dropped.
+  std::optional<Epoch> finished;  // Every rank has left: the epoch's channels may be closed.
+  std::optional<Status> failed;   // The job is over; operations under way have to be dropped.
+  uint32_t rounds = 0;  // How many rounds of agreements with a cycle have ended on this node.
   std::vector<std::string> notes;  // What people may want to read in the log.
   // What was wrong with plans that were declared ahead or recorded; people must read it.
   std::vector<std::string> abandoned_plans;

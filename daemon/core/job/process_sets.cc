@@ -30,7 +30,7 @@ ProcessSets::ProcessSets(const Layout& layout, NodeIndex self, const JobOptions&
       options_(options),
       all_ranks_(0, layout, all_locals(layout, self), self, options, activity_) {}
 
-void ProcessSets::set_now(TicksMs now) {
+void ProcessSets::set_now(TicksUs now) {
   now_ = now;
   all_ranks_.set_now(now);
   for (const auto& [id, set] : added_) set->collectives.set_now(now);
@@ -253,10 +253,10 @@ Status ProcessSets::launch_ordered(Collectives& set, Output& output) {
   return Status::ok();
 }
 
-std::optional<TicksMs> ProcessSets::wakes_at() const {
-  std::optional<TicksMs> earliest;
+std::optional<TicksUs> ProcessSets::wakes_at_us() const {
+  std::optional<TicksUs> earliest;
   for (const Collectives* set : every()) {
-    const std::optional<TicksMs> wanted = set->wakes_at();
+    const std::optional<TicksUs> wanted = set->wakes_at_us();
     if (wanted && (!earliest || *wanted < *earliest)) earliest = wanted;
   }
   return earliest;

@@ -29,7 +29,7 @@ class ProcessSets {
   ProcessSets& operator=(const ProcessSets&) = delete;
 
   // Tells every set the time. What is called afterwards happens at that time.
-  void set_now(TicksMs now);
+  void set_now(TicksUs now);
   // An epoch begins, with the set of all ranks alone. `recovery` is null under policy `fail`;
   // otherwise it outlives the epoch.
   void begin(Epoch epoch, Recovery* recovery);
@@ -80,7 +80,7 @@ class ProcessSets {
   Status launch_ordered(Collectives& set, Output& output);
   // Returns when a set has something to do next, or none if nothing is due before something else
   // happens.
-  std::optional<TicksMs> wakes_at() const;
+  std::optional<TicksUs> wakes_at_us() const;
 
  private:
   struct AddedSet {
@@ -108,7 +108,7 @@ class ProcessSets {
   const Layout& layout_;
   const NodeIndex self_;
   const JobOptions& options_;
-  TicksMs now_ = 0;
+  TicksUs now_ = 0;
   Epoch epoch_;            // The epoch that runs.
   NodeActivity activity_;  // What this node's ranks do, over all sets.
   Collectives all_ranks_;

@@ -92,6 +92,9 @@ struct Join {
   std::string rack{};         // Where the node stands; empty if nobody has said.
   bool is_tuned = false;      // The job is autotuned, or a plan is replayed (JobOptions).
   bool is_over_grpc = false;  // The data address speaks gRPC.
+  // In modes with a cycle these two must be the same on all nodes (AgreementOptions); 0 in others.
+  TicksUs cycle_time_us = 0;
+  int sleep_agreed_every = 0;
 };
 
 // Tells the members, from the coordinator, that every rank is there and the epoch begins.
@@ -112,6 +115,9 @@ struct Ready {
   uint64_t cache_version = 0;
   // In modes with a cycle: the round whose report this message ends; 0 if there is more to come.
   uint64_t round = 0;
+  // In `global-sleep`: no tensors; `round` is over on the sender, who would sleep so long now. In a
+  // tree it is the least sleep of the sender and of all nodes below it, or that of `of` alone.
+  std::optional<TicksUs> sleep_us{};
   // In a tree where reports are not combined any more: the only node on which the tensors are
   // ready.
   std::optional<NodeIndex> of{};
@@ -123,7 +129,8 @@ struct Decree {
   // In modes with a cycle: the round that is over; 0 asks for the reports of the round that now
   // runs.
   uint64_t round = 0;
-  TicksMs sleep_ms = 0;  // In global-sleep: how long everybody sleeps before the next round.
+  // In `global-sleep`: no operations; after `round` everybody sleeps so long.
+  std::optional<TicksUs> sleep_us{};
 };
 
 // --- Locked schedules (rules L3 to L8) --------------------------------------------------------

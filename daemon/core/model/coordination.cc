@@ -5,9 +5,9 @@
 namespace rueda::core {
 namespace {
 
-constexpr std::array kModes{Coordination::kNegotiate, Coordination::kCached,
+constexpr std::array kModes{Coordination::kNegotiate,   Coordination::kCached,
                             Coordination::kGlobalSleep, Coordination::kNonblocking,
-                            Coordination::kLocked};
+                            Coordination::kEventDriven, Coordination::kLocked};
 
 }  // namespace
 
@@ -17,6 +17,7 @@ const char* to_string(Coordination mode) {
     case Coordination::kCached: return "cached";
     case Coordination::kGlobalSleep: return "global-sleep";
     case Coordination::kNonblocking: return "nonblocking";
+    case Coordination::kEventDriven: return "event-driven";
     case Coordination::kLocked: return "locked";
   }
   return "unknown";

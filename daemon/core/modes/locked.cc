@@ -156,9 +156,9 @@ void Locked::look_for_deviation() {
           " ms, and others wait for it");
 }
 
-std::optional<TicksMs> Locked::wakes_at() const {
+std::optional<TicksUs> Locked::wakes_at_us() const {
   if (!held_up_since_ || asked_to_unlock_ || frozen_) return std::nullopt;
-  return *held_up_since_ + patience_ms();
+  return to_us(*held_up_since_ + patience_ms());
 }
 
 Frozen Locked::withdraw() {

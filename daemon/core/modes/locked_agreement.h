@@ -45,7 +45,7 @@ class Locked final : public Agreement {
   void on_operation_ended(Seq seq) override;
   Status on_diverged(Seq seq, uint32_t generation, NodeIndex peer) override;
   void end_turn(AgreementOutput& output) override;
-  std::optional<TicksMs> wakes_at() const override;
+  std::optional<TicksUs> wakes_at_us() const override;
   Frozen withdraw() override;
   std::optional<NextInPlan> next_in_plan() const override;
   OrderedOperation take_next_in_plan(uint32_t batch) override;

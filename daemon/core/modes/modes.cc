@@ -1,6 +1,6 @@
 // The ways to agree on an order of operations (daemon/core/order/agreement.h): which of them a job
 // has, and what they share.
-#include "daemon/core/modes/cached_mode.h"
+#include "daemon/core/modes/cycle_modes.h"
 #include "daemon/core/modes/locked.h"
 #include "daemon/core/modes/negotiate_mode.h"
 #include "daemon/core/order/agreement.h"
@@ -34,11 +34,12 @@ std::unique_ptr<Agreement> make_agreement(const Layout& layout, NodeIndex self,
                                           const AgreementOptions& options) {
   switch (options.mode) {
     case Coordination::kNegotiate:
-    case Coordination::kNonblocking:
+    case Coordination::kEventDriven:
       return make_negotiate_agreement(layout, self, submissions, options);
     case Coordination::kCached:
     case Coordination::kGlobalSleep:
-      return make_cached_agreement(layout, self, submissions, options);
+    case Coordination::kNonblocking:
+      return make_cycle_agreement(layout, self, submissions, options);
     case Coordination::kLocked: break;
   }
   return make_locked_agreement(layout, self, submissions, options);

@@ -15,7 +15,7 @@ class NegotiateMode final : public Agreement {
         self_(self),
         options_(options),
         negotiation_(layout, self, submissions, options,
-                     {.cache = options.mode == Coordination::kNonblocking, .combines = true}) {}
+                     {.cache = options.mode == Coordination::kEventDriven, .combines = true}) {}
 
   Coordination mode() const override { return options_.mode; }
 

@@ -43,12 +43,13 @@ struct AgreementOptions {
   // and nothing more becomes ready (L6, those who poll). A declared plan has kPatienceOfDeclared
   // times this, because nobody knows yet how far apart its tensors become ready.
   TicksMs patience_ms = 200;
-  // Modes `cached` and `global-sleep`: a cycle's length (Horovod's HOROVOD_CYCLE_TIME), and after
-  // how many cycles the length is agreed anew. The length stays between cycle_ms and
-  // longest_cycle_ms.
-  TicksMs cycle_ms = 1;
-  int cycles_between_agreements = 50;
-  TicksMs longest_cycle_ms = 16;
+  // Modes with a cycle (has_cycle() in coordination.h): the time from the beginning of a cycle to
+  // that of the next, if the cycle's work takes no longer (HOROVOD_CYCLE_TIME; its default since
+  // Horovod 0.21.0). Above 0; all nodes have the same.
+  TicksUs cycle_time_us = 1'000;
+  // Mode `global-sleep`: after every so many cycles all nodes agree on one sleep; the N of Pumma et
+  // al., section IV-A, who found 1 to be the best. At least 1; all nodes have the same.
+  int sleep_agreed_every = 1;
   // If not 0, reports go up the members' tree of this fan-in (tree.h), combined on the way unless
   // the mode has a cycle, and what is for all goes down the tree. With 0 every node talks to the
   // coordinator alone.
@@ -101,6 +102,7 @@ struct AgreementOutput {
   std::vector<Cancel> cancels;            // Cancels are carried out before `ordered`.
   std::vector<OrderedOperation> ordered;  // The next operations of each track, in order.
   std::vector<std::string> notes;         // What people may want to read in the log.
+  uint32_t rounds = 0;  // In modes with a cycle: how many rounds have ended on this node.
   // What was wrong with a declared or recorded plan that is given up now; empty if none is.
   std::string abandoned_plan;
   std::vector<TuningLine> tuning;  // How the search for a setting goes.
@@ -112,7 +114,10 @@ class Agreement {
   virtual ~Agreement() = default;
   virtual Coordination mode() const = 0;
   // Must be called before anything else is told: what time it is.
-  void set_now(TicksMs now) { now_ = now; }
+  void set_now(TicksUs now) {
+    now_us_ = now;
+    now_ = to_ms(now);
+  }
 
   // Every local rank has submitted the tensor.
   virtual void on_local_ready(ReadyTensor tensor) = 0;
@@ -135,7 +140,7 @@ class Agreement {
 
   // Returns when end_turn() must be called again even if nothing happens, or none if nothing is due
   // before something happens.
-  virtual std::optional<TicksMs> wakes_at() const { return std::nullopt; }
+  virtual std::optional<TicksUs> wakes_at_us() const { return std::nullopt; }
 
   // --- Modes that lock override these; in the others no plan is ever in force
   virtual bool is_locked() const { return false; }
@@ -153,7 +158,8 @@ class Agreement {
   virtual Frozen withdraw() { return {}; }
 
  protected:
-  TicksMs now_ = 0;
+  TicksUs now_us_ = 0;
+  TicksMs now_ = 0;  // The same time.
 };
 
 // Returns the text of why a tensor can never complete once a rank that it needs has said goodbye.

@@ -25,6 +25,8 @@ core::JobOptions core_options(const EngineContext& context, const JobSpec& spec)
   agreement.max_open_operations = context.options.lanes;
   agreement.lock_after_steps = spec.lock_after_steps.value_or(agreement.lock_after_steps);
   agreement.cache_capacity = spec.cache_capacity.value_or(agreement.cache_capacity);
+  agreement.cycle_time_us = spec.cycle_time_us.value_or(agreement.cycle_time_us);
+  agreement.sleep_agreed_every = spec.sleep_agreed_every.value_or(agreement.sleep_agreed_every);
   agreement.replayed = spec.replayed;
   agreement.records_plans = spec.records_plan;
   options.is_tuned = spec.autotunes || spec.replays;
@@ -83,6 +85,15 @@ JobRunner::JobRunner(const EngineContext& context, JobSpec spec, JobListener lis
     spdlog::warn("job {}: mode {} has no plans to tune or to replay: give --coordination locked",
                  spec_.job, core_.mode());
   }
+  if ((spec_.cycle_time_us && !core::has_cycle(mode)) ||
+      (spec_.sleep_agreed_every && mode != core::Coordination::kGlobalSleep)) {
+    spdlog::warn("job {}: mode {} has no {}", spec_.job, core_.mode(),
+                 core::has_cycle(mode)
+                     ? "sleep to agree on: give --coordination global-sleep, or leave out "
+                       "--sleep-agreed-every"
+                     : "cycle: give --coordination cached, global-sleep or nonblocking, or leave "
+                       "out --cycle-time-ms and --sleep-agreed-every");
+  }
   // It is the first request, which cannot be refused.
   if (spec_.timeline) (void)timeline_.request(*spec_.timeline);
 }
@@ -93,14 +104,14 @@ JobRunner::~JobRunner() { lifetime_.end(); }
 
 void JobRunner::step(core::Event event) {
   begin_turn();
-  now_ms_ = running_ms();
-  core_.step(now_ms_, std::move(event), output_);
+  note_time();
+  core_.step_at(now_us_, std::move(event), output_);
   carry_out();
 }
 
 void JobRunner::begin_turn() {
   if (std::exchange(turn_pending_, true)) return;
-  now_ms_ = running_ms();
+  note_time();
   turn_began_s_ = steady_now_s();
   boost::asio::post(context_.control_loop,
                     lifetime_.guard([this] { guarded([this] { end_turn(); }); }));
@@ -126,8 +137,8 @@ void JobRunner::end_by(const Status& why) {
 void JobRunner::end_turn() {
   turn_pending_ = false;
   if (ledger_.take_small()) context_.on_small();
-  now_ms_ = running_ms();
-  core_.step(now_ms_, core::TurnEnded{}, output_);
+  note_time();
+  core_.step_at(now_us_, core::TurnEnded{}, output_);
   carry_out();
   metrics_->queue_depth.Set(static_cast<double>(core_.submissions_in_flight()));
   count_sets();
@@ -151,17 +162,17 @@ void JobRunner::count_sets() {
 
 // Only a core that waits for time to pass is told of it: an idle job costs nothing (I6).
 void JobRunner::arm_timer() {
-  const std::optional<TicksMs> wanted = core_.wakes_at();
+  const std::optional<TicksUs> wanted = core_.wakes_at_us();
   if (!wanted || (armed_for_ && *armed_for_ <= *wanted)) return;
   armed_for_ = wanted;
-  timer_.expires_after(std::chrono::milliseconds(std::max<TicksMs>(*wanted - running_ms(), 0)));
+  timer_.expires_after(std::chrono::microseconds(std::max<TicksUs>(*wanted - running_us(), 0)));
   timer_.async_wait(lifetime_.guard([this](const boost::system::error_code& error) {
     if (error) return;
-    const TicksMs now = running_ms();
-    const TicksMs late_ms = now - std::exchange(armed_for_, std::nullopt).value_or(now);
+    const TicksUs now = running_us();
+    const TicksMs late_ms = to_ms(now - std::exchange(armed_for_, std::nullopt).value_or(now));
     // This daemon itself was stopped, so what came meanwhile is read before anybody is judged.
     if (late_ms > std::max<TicksMs>(context_.options.timeout_ms / 4, 1'000)) {
-      stopped_ms_ = steady_now_ms() - now_ms_;
+      stopped_us_ = steady_now_us() - now_us_;
       return arm_timer();
     }
     guarded([this] { step(core::TimePassed{}); });
@@ -180,6 +191,7 @@ void JobRunner::carry_out() {
                 spec_.job, line.text);
   }
   for (const core::TuningLine& line : output.tuning) note_tuning(line);
+  if (output.rounds > 0) metrics_->order_rounds.Increment(output.rounds);
   if (output.recorded_plan) listener_.on_plan(*output.recorded_plan);
   if (output.started) start_epoch(*output.started);
   for (auto& [to, message] : output.sends) links_.send(to, std::move(message));
@@ -295,8 +307,8 @@ void JobRunner::on_attached(session::Session& session) {
 void JobRunner::on_waiting(session::Session& session, std::optional<Ticket> ticket) {
   const core::RankWaits event{session.attach().local_rank, ticket};
   if (core_.any_set_locked() && ticket) return step(event);
-  now_ms_ = running_ms();
-  core_.step(now_ms_, event, output_);  // The core only remembers it, so it costs no turn.
+  note_time();
+  core_.step_at(now_us_, event, output_);  // The core only remembers it, so it costs no turn.
 }
 
 void JobRunner::on_detached(session::Session& session) {
@@ -391,7 +403,8 @@ void JobRunner::on_submit(session::Session& session, const session::Submission& 
   begin_turn();
   const core::DescriptorPtr& descriptor = hold(rank, submission);
   if (core_.submit_again(now_ms_, rank, submission.ticket, descriptor)) return;
-  core_.step(now_ms_, core::Submitted{{rank, submission.ticket, descriptor, now_ms_, {}}}, output_);
+  core_.step_at(now_us_, core::Submitted{{rank, submission.ticket, descriptor, now_ms_, {}}},
+                output_);
 }
 
 // Returns an error unless the session has made its buffers as long as the client's place among the
@@ -669,7 +682,7 @@ std::vector<PlanSnapshot> JobRunner::plans() const {
 std::vector<StallSnapshot> JobRunner::stalls() const {
   std::vector<StallSnapshot> all;
   for (const core::Collectives* set : core_.process_sets()) {
-    const core::StallNotice notice = set->stalls().stalls(running_ms());
+    const core::StallNotice notice = set->stalls().stalls(to_ms(running_us()));
     std::vector<StallSnapshot> some = snapshot_stalls(spec_.job, set->id(), set->layout(), notice);
     std::move(some.begin(), some.end(), std::back_inserter(all));
   }

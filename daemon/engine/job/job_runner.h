@@ -95,7 +95,11 @@ class JobRunner final : private TimelineHost, private FiniteHost, private PathHo
   std::string describe_node() const { return spec_.layout.node(spec_.self).node_id; }
   // Returns the core's time, which leaves out the time for which this daemon was stopped, as far as
   // it was noticed.
-  TicksMs running_ms() const { return steady_now_ms() - stopped_ms_; }
+  TicksUs running_us() const { return steady_now_us() - stopped_us_; }
+  void note_time() {
+    now_us_ = running_us();
+    now_ms_ = to_ms(now_us_);
+  }
 
   // --- The core
   void step(core::Event event);
@@ -168,10 +172,12 @@ class JobRunner final : private TimelineHost, private FiniteHost, private PathHo
   core::Output output_;  // What is not carried out yet.
   bool turn_pending_ = false;
   double turn_began_s_ = 0;
-  TicksMs now_ms_ = 0;  // The time that the core was told last.
-  TicksMs stopped_ms_ = 0;
+  // The time that the core was told last, in both units: submissions want it in milliseconds.
+  TicksUs now_us_ = 0;
+  TicksMs now_ms_ = 0;
+  TicksUs stopped_us_ = 0;
   boost::asio::steady_timer timer_;
-  std::optional<TicksMs> armed_for_;
+  std::optional<TicksUs> armed_for_;
 
   bool has_thrown_ = false;
   bool warned_of_device_ = false;  // It has warned, once, that device memory cannot be used.

@@ -87,9 +87,11 @@ struct JobSpec {
   std::optional<core::InterNode> inter_node;  // What carries device memory between its nodes.
   // Between its nodes, as far as the daemon knows them; empty if it does not.
   core::Bandwidths bandwidths;
-  // These two are those of core::AgreementOptions if nothing is said.
+  // These four are those of core::AgreementOptions if nothing is said.
   std::optional<int> lock_after_steps;
   std::optional<size_t> cache_capacity;
+  std::optional<TicksUs> cycle_time_us;
+  std::optional<int> sleep_agreed_every;
   // How long ranks may wait for others; the daemon's if nothing is said.
   std::optional<TicksMs> stall_check_ms;
   std::optional<TicksMs> stall_shutdown_ms;

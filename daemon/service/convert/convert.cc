@@ -43,6 +43,8 @@ struct Writer {
     join.set_data_address(from.data_address);
     join.set_coordination(core::to_string(from.coordination));
     join.set_cache_capacity(from.cache_capacity);
+    join.set_cycle_time_us(static_cast<uint64_t>(from.cycle_time_us));
+    join.set_sleep_agreed_every(static_cast<uint32_t>(from.sleep_agreed_every));
     for (Rank rank : from.attached) join.add_attached_ranks(rank.value);
     join.set_is_tuned(from.is_tuned);
     join.set_fan_in(static_cast<uint32_t>(from.fan_in));
@@ -80,6 +82,7 @@ struct Writer {
     ready.set_cache_version(from.cache_version);
     ready.set_round(from.round);
     if (from.of) ready.set_of_node(from.of->value);
+    if (from.sleep_us) ready.set_sleep_us(*from.sleep_us);
   }
   void operator()(const core::Decree& from) const {
     v1::Decree& decree = *to.mutable_decree();
@@ -99,7 +102,7 @@ struct Writer {
       operation.set_generation(item.generation);
     }
     decree.set_round(from.round);
-    decree.set_sleep_ms(from.sleep_ms);
+    if (from.sleep_us) decree.set_sleep_us(*from.sleep_us);
   }
   void operator()(const core::Lock& from) const {
     v1::Lock& lock = *to.mutable_lock();
@@ -165,6 +168,10 @@ Result<core::Join> read(const v1::Join& from) {
   core::Join to{
       from.layout_hash(), from.data_address(), {}, coordination.value(), from.cache_capacity()};
   for (int32_t rank : from.attached_ranks()) to.attached.push_back(Rank{rank});
+  to.cycle_time_us =
+      static_cast<TicksUs>(std::min<uint64_t>(from.cycle_time_us(), limits::kMaxCycleTimeUs));
+  to.sleep_agreed_every =
+      static_cast<int>(std::min<uint32_t>(from.sleep_agreed_every(), limits::kMaxSleepAgreedEvery));
   to.is_tuned = from.is_tuned();
   to.fan_in = static_cast<int>(std::min<uint32_t>(from.fan_in(), limits::kMaxNodes));
   to.algorithm = algorithm.value();
@@ -196,6 +203,9 @@ Result<core::Ready> read(const v1::Ready& from) {
   to.cache_version = from.cache_version();
   to.round = from.round();
   if (from.has_of_node()) to.of = NodeIndex{from.of_node()};
+  if (!from.has_sleep_us()) return to;
+  if (!to.entries.empty() || !to.cached.empty()) return broken("tensors and a sleep at once");
+  to.sleep_us = from.sleep_us();
   return to;
 }
 
@@ -231,7 +241,9 @@ Result<core::Decree> read(const v1::Decree& from) {
     to.operations.push_back(std::move(operation));
   }
   to.round = from.round();
-  to.sleep_ms = from.sleep_ms();
+  if (!from.has_sleep_us()) return to;
+  if (!to.operations.empty()) return broken("operations and a sleep at once");
+  to.sleep_us = from.sleep_us();
   return to;
 }
 
@@ -357,6 +369,29 @@ Status read_servers(const v1::JobSpec& from, engine::JobSpec& to) {
   return Status::ok();
 }
 
+// Reads the time from cycle to cycle, which the daemon does not guess at if it cannot be.
+Status read_cycle(const v1::JobSpec& from, engine::JobSpec& to) {
+  const auto refused = [&](const std::string& what) {
+    return Status(Code::kInvalidArgument, "job " + to.job + ": " + what);
+  };
+  if (const uint64_t time_us = from.cycle_time_us(); time_us > 0) {
+    if (time_us < limits::kMinCycleTimeUs || time_us > limits::kMaxCycleTimeUs) {
+      return refused("a cycle of " + std::to_string(time_us) + " us cannot be; give from " +
+                     std::to_string(limits::kMinCycleTimeUs) + " to " +
+                     std::to_string(limits::kMaxCycleTimeUs) + " us");
+    }
+    to.cycle_time_us = static_cast<TicksUs>(time_us);
+  }
+  if (const uint32_t every = from.sleep_agreed_every(); every > 0) {
+    if (every > limits::kMaxSleepAgreedEvery) {
+      return refused("the sleep cannot be agreed on every " + std::to_string(every) +
+                     " cycles; give at most " + std::to_string(limits::kMaxSleepAgreedEvery));
+    }
+    to.sleep_agreed_every = static_cast<int>(every);
+  }
+  return Status::ok();
+}
+
 // Reads how the job's nodes agree on the order, and how they carry out what is in it.
 Status read_agreement(const v1::JobSpec& from, engine::JobSpec& to) {
   if (!from.coordination().empty()) {
@@ -374,6 +409,7 @@ Status read_agreement(const v1::JobSpec& from, engine::JobSpec& to) {
     to.algorithm = algorithm.value();
   }
   if (Status status = read_servers(from, to); !status.is_ok()) return status;
+  if (Status status = read_cycle(from, to); !status.is_ok()) return status;
   to.transport = from.transport();
   if (!from.reducer().empty()) {
     Result<core::Reducer> reducer = core::parse_reducer(from.reducer());

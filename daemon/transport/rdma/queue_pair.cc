@@ -10,15 +10,12 @@
 #include <openssl/rand.h>
 
 #include "daemon/base/check.h"
+#include "daemon/transport/rdma/patience.h"
 
 namespace rueda::transport::rdma {
 
 namespace {
 
-// A packet that is not acknowledged is sent again after 4.096 µs * 2^14 = 67 ms, up to 6 times (7
-// would be for ever): a dead host shows in about half a second.
-constexpr uint8_t kAckTimeout = 14;
-constexpr uint8_t kRetries = 6;
 // A reader that has no receive posted is asked again, for ever: it may stand still, and others
 // decide what that means.
 constexpr uint8_t kRetriesUntilReceive = 7;
@@ -34,7 +31,8 @@ uint32_t bytes_of(ibv_mtu mtu) { return 128u << mtu; }
 
 }  // namespace
 
-Result<std::unique_ptr<QueuePair>> QueuePair::make(LocalPort port, Sizes sizes) {
+Result<std::unique_ptr<QueuePair>> QueuePair::make(LocalPort port, Sizes sizes,
+                                                   int64_t timeout_ms) {
   const ibv_device_attr& device = port.device->attributes();
   const auto bounded = [](uint32_t wanted, int most) {
     return std::min(wanted, static_cast<uint32_t>(std::max(most, 1)));
@@ -42,7 +40,7 @@ Result<std::unique_ptr<QueuePair>> QueuePair::make(LocalPort port, Sizes sizes) 
   sizes.sends = bounded(sizes.sends, device.max_qp_wr);
   sizes.receives = bounded(sizes.receives, device.max_qp_wr);
   sizes.parts = bounded(sizes.parts, device.max_sge);
-  std::unique_ptr<QueuePair> pair(new QueuePair(std::move(port), sizes));
+  std::unique_ptr<QueuePair> pair(new QueuePair(std::move(port), sizes, timeout_ms));
   if (Status status = pair->make_queues(); !status.is_ok()) return status;
   return pair;
 }
@@ -136,7 +134,7 @@ Status QueuePair::connect(const Offer& peer) {
   packet_bytes_ = bytes_of(mtu);
   ibv_qp_attr sending{};
   sending.qp_state = IBV_QPS_RTS;
-  sending.timeout = kAckTimeout;
+  sending.timeout = ack_timeout_of(timeout_ms_);
   sending.retry_cnt = kRetries;
   sending.rnr_retry = kRetriesUntilReceive;
   sending.sq_psn = first_packet_;

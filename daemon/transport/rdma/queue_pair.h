@@ -24,8 +24,8 @@ class QueuePair final : private CompletionHandler {
   };
 
   // Makes a queue pair, of at most the sizes that the device allows. The caller hears of
-  // completions once it has set a handler (set_handler()).
-  static Result<std::unique_ptr<QueuePair>> make(LocalPort port, Sizes sizes);
+  // completions once it has set a handler (set_handler()). `timeout_ms` is the failure timeout.
+  static Result<std::unique_ptr<QueuePair>> make(LocalPort port, Sizes sizes, int64_t timeout_ms);
   // Ends all work at once: when the destructor returns, the device touches none of its memory.
   ~QueuePair() override;
   QueuePair(const QueuePair&) = delete;
@@ -54,7 +54,8 @@ class QueuePair final : private CompletionHandler {
   uint32_t packet_bytes() const { return packet_bytes_; }
 
  private:
-  QueuePair(LocalPort port, Sizes sizes) : port_(std::move(port)), sizes_(sizes) {}
+  QueuePair(LocalPort port, Sizes sizes, int64_t timeout_ms)
+      : port_(std::move(port)), timeout_ms_(timeout_ms), sizes_(sizes) {}
   void on_completions() override {
     is_armed_ = false;
     if (handler_ != nullptr) handler_->on_completions();
@@ -63,6 +64,7 @@ class QueuePair final : private CompletionHandler {
   Status modify(ibv_qp_attr& attributes, int mask, const char* state);
 
   const LocalPort port_;
+  const int64_t timeout_ms_;
   Sizes sizes_;
   CompletionHandler* handler_ = nullptr;
   bool is_armed_ = false;  // The next completion makes an event.

@@ -293,7 +293,8 @@ Result<std::unique_ptr<ReceiveEnd>> ReceiveEnd::make(LocalPort port, const Accep
   sizes.sends = std::min(options.slots.count, kMaxCreditSends);
   sizes.receives = std::min(options.slots.count, kMaxFrameReceives);
   sizes.inline_bytes = kCreditBytes;
-  Result<std::unique_ptr<QueuePair>> pair = QueuePair::make(std::move(port), sizes);
+  Result<std::unique_ptr<QueuePair>> pair =
+      QueuePair::make(std::move(port), sizes, options.timeout_ms);
   if (!pair.is_ok()) return pair.status();
   end->pair_ = std::move(pair).value();
   end->credits_at_ = options.slots.count * sizeof(FrameHeader);

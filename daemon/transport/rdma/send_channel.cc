@@ -375,7 +375,8 @@ Result<std::unique_ptr<SendEnd>> SendEnd::make(LocalPort port, const ConnectOpti
   sizes.receives = std::min(options.slot_count, kMaxReceives);
   sizes.parts = kMaxBuffersPerWrite;
   sizes.inline_bytes = sizeof(FrameHeader);
-  Result<std::unique_ptr<QueuePair>> pair = QueuePair::make(std::move(port), sizes);
+  Result<std::unique_ptr<QueuePair>> pair =
+      QueuePair::make(std::move(port), sizes, options.timeout_ms);
   if (!pair.is_ok()) return pair.status();
   end->pair_ = std::move(pair).value();
   if (end->pair_->sizes().sends < per_frame) {

@@ -61,6 +61,34 @@ TEST(HorovodVariables, ThatAreNotUsedAreNamed) {
   EXPECT_EQ(environment, before);
 }
 
+TEST(HorovodVariables, TheCycleTimeIsTakenWhereTheModeHasACycle) {
+  for (const char* mode : {"cached", "global-sleep", "nonblocking"}) {
+    Variables environment{{"HOROVOD_CYCLE_TIME", "3.5"}};
+    EXPECT_THAT(translate_horovod_variables(environment, mode),
+                ElementsAre("HOROVOD_CYCLE_TIME=3.5 is taken as RUEDA_CYCLE_TIME=3.5"));
+    EXPECT_EQ(environment["RUEDA_CYCLE_TIME"], "3.5") << mode;
+  }
+  for (const char* mode : {"", "locked", "negotiate", "event-driven"}) {
+    Variables environment{{"HOROVOD_CYCLE_TIME", "3.5"}};
+    EXPECT_THAT(translate_horovod_variables(environment, mode),
+                ElementsAre("HOROVOD_CYCLE_TIME is not used: there is no cycle: what is ready goes "
+                            "at once"));
+    EXPECT_FALSE(environment.contains("RUEDA_CYCLE_TIME")) << mode;
+  }
+  Variables never_sleeps{{"HOROVOD_CYCLE_TIME", "0"}};
+  EXPECT_THAT(translate_horovod_variables(never_sleeps, "cached"),
+              ElementsAre("HOROVOD_CYCLE_TIME=0 is not used"));
+}
+
+TEST(HorovodVariables, TheModeIsThatOfFlagsPresetAndVariables) {
+  EXPECT_EQ(coordination_of({"-np", "2", "p"}, {}), "");
+  EXPECT_EQ(coordination_of({"--coordination", "cached", "-np", "2", "p"}, {}), "cached");
+  EXPECT_EQ(coordination_of({"--preset", "horovod", "-np", "2", "p"}, {}), "cached");
+  EXPECT_EQ(coordination_of({"-np", "2", "p"}, {{"RUEDA_COORDINATION", "nonblocking"}}),
+            "nonblocking");
+  EXPECT_EQ(coordination_of({"--no-such-flag"}, {{"RUEDA_COORDINATION", "nonblocking"}}), "");
+}
+
 TEST(HorovodVariables, AutotuningIsRuedas) {
   Variables environment{{"HOROVOD_AUTOTUNE", "1"}, {"HOROVOD_AUTOTUNE_LOG", "a.csv"}};
   translate_horovod_variables(environment);

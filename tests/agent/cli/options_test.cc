@@ -163,6 +163,22 @@ TEST(Options, TakesTheJobsAgreementFromTheEnvironmentUnlessAFlagSaysOtherwise) {
   EXPECT_THAT(error_of({"--cache-capacity", "none", "p"}), HasSubstr("none"));
 }
 
+TEST(Options, ReadsTheCycle) {
+  const AgreementSettings nothing = parsed({"p"}).agreement;
+  EXPECT_EQ(nothing.cycle_time_ms, std::nullopt);
+  EXPECT_EQ(nothing.sleep_agreed_every, std::nullopt);
+  const std::map<std::string, std::string> environment{{"RUEDA_CYCLE_TIME", "2.5"},
+                                                       {"RUEDA_SLEEP_AGREED_EVERY", "4"}};
+  EXPECT_EQ(parsed({"p"}, environment).agreement.cycle_time_ms, 2.5);
+  EXPECT_EQ(parsed({"p"}, environment).agreement.sleep_agreed_every, 4u);
+  EXPECT_EQ(parsed({"--cycle-time-ms", "0.01", "p"}, environment).agreement.cycle_time_ms, 0.01);
+  for (const char* value : {"0", "-1", "0.009", "1000.1", "soon", "nan"}) {
+    EXPECT_THAT(error_of({"--cycle-time-ms", value, "p"}), HasSubstr("--cycle-time-ms")) << value;
+  }
+  EXPECT_THAT(error_of({"p"}, {{"RUEDA_SLEEP_AGREED_EVERY", "0"}}),
+              HasSubstr("--sleep-agreed-every"));
+}
+
 TEST(Options, ReadsWhatIsTunedAndReplayed) {
   const AgreementSettings nothing = parsed({"p"}).agreement;
   EXPECT_FALSE(nothing.autotunes);

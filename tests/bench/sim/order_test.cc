@@ -21,7 +21,7 @@ OrderSpec spec_of(int nodes, core::Coordination mode) {
 
 // Each tensor costs a report of each member and a decree to each member.
 TEST(OrderTest, WithoutAPlanEachTensorCostsTwoMessagesAMember) {
-  for (const auto mode : {core::Coordination::kNegotiate, core::Coordination::kNonblocking}) {
+  for (const auto mode : {core::Coordination::kNegotiate, core::Coordination::kEventDriven}) {
     for (const int nodes : {1, 2, 5, 32}) {
       for (const OrderStep& step : run_order(spec_of(nodes, mode)).steps) {
         EXPECT_EQ(step.messages, static_cast<uint64_t>(3 * 2 * (nodes - 1)));
@@ -59,7 +59,7 @@ TEST(OrderTest, AStepThatThePlanDoesNotHaveUnlocks) {
 }
 
 TEST(OrderTest, ATreeCombinesReports) {
-  OrderSpec spec = spec_of(1024, core::Coordination::kNonblocking);
+  OrderSpec spec = spec_of(1024, core::Coordination::kEventDriven);
   spec.one_by_one = false;
   spec.steps = 2;
   const OrderResult result = run_order(spec);

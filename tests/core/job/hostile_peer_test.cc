@@ -249,7 +249,7 @@ TEST_F(HostilePeerTest, AProcessSetInUseIsNotRemoved) {
 // which made a check of our own fail.
 TEST(HostileParentTest, AnErrorThatComesBeforeItsTensorMayEndIt) {
   JobOptions options;
-  options.agreement.mode = Coordination::kNonblocking;
+  options.agreement.mode = Coordination::kEventDriven;
   options.tree = {.threshold = 2, .fan_in = 2};
   Cluster job({1, 1, 1, 1, 1}, options);
   job.start();

@@ -21,7 +21,7 @@ namespace rueda::core {
 inline auto all_modes() {
   return testing::Values(Coordination::kNegotiate, Coordination::kCached,
                          Coordination::kGlobalSleep, Coordination::kNonblocking,
-                         Coordination::kLocked);
+                         Coordination::kEventDriven, Coordination::kLocked);
 }
 inline std::string name_of_mode(const testing::TestParamInfo<Coordination>& mode) {
   std::string name = to_string(mode.param);

@@ -178,6 +178,29 @@ Join join_of(const Cluster& job) {
           AgreementOptions().cache_capacity};
 }
 
+// Each node would sleep by a clock of its own, or wait for a sleep that nobody agrees on.
+TEST(JobForming, AnotherCycleIsRefusedWithBothNodesCycles) {
+  JobOptions options;
+  options.agreement.mode = Coordination::kGlobalSleep;
+  options.agreement.cycle_time_us = 2'500;
+  for (const bool differs_in_time : {true, false}) {
+    Cluster job({1, 1}, options);
+    Join join = join_of(job);
+    join.coordination = Coordination::kGlobalSleep;
+    join.cycle_time_us = differs_in_time ? 5'000 : 2'500;
+    join.sleep_agreed_every = differs_in_time ? 1 : 50;
+    job.step(0, MessageArrived{{NodeIndex{1}, Epoch{1}, 0, join}});
+    EXPECT_EQ(
+        job.node(0).failed.at(0),
+        Status(Code::kMismatch,
+               differs_in_time
+                   ? "job train has a cycle of 2500 us on node n0 and of 5000 us on node n1; give "
+                     "--cycle-time-ms the same value on all nodes"
+                   : "job train agrees on the sleep every 1 cycles on node n0 and every 50 on node "
+                     "n1; give --sleep-agreed-every the same value on all nodes"));
+  }
+}
+
 // Nodes with different algorithms would wait for each other's channels until a deadline.
 TEST(JobForming, AnotherAlgorithmIsRefusedWithBothNodesAlgorithms) {
   Cluster job({1, 1});

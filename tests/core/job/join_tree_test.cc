@@ -316,7 +316,7 @@ class CombinedJoinInATree : public JoinInATree {
 };
 
 INSTANTIATE_TEST_SUITE_P(ModesThatCombine, CombinedJoinInATree,
-                         testing::Values(Coordination::kNegotiate, Coordination::kNonblocking,
+                         testing::Values(Coordination::kNegotiate, Coordination::kEventDriven,
                                          Coordination::kLocked),
                          name_of_mode);
 

@@ -252,7 +252,7 @@ TEST_P(Tree7, TheCoordinatorHearsOfATensorOncePerChild) {
 }
 
 INSTANTIATE_TEST_SUITE_P(ModesThatCombine, Tree7,
-                         testing::Values(Coordination::kNegotiate, Coordination::kNonblocking,
+                         testing::Values(Coordination::kNegotiate, Coordination::kEventDriven,
                                          Coordination::kLocked),
                          name_of_mode);
 

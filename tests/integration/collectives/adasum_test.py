@@ -28,7 +28,7 @@ class AdasumTest(IntegrationTest):
 
     def test_in_every_mode_of_coordination(self):
         self.start_daemons("alpha", "beta")
-        for mode in ("negotiate", "cached", "global-sleep", "nonblocking", "locked"):
+        for mode in ("negotiate", "cached", "global-sleep", "nonblocking", "event-driven", "locked"):
             with self.subTest(mode=mode):
                 self.run_job([2, 1], "--coordination", mode)
 

@@ -37,7 +37,7 @@ class CollectivesTest(IntegrationTest):
     def test_in_every_mode_of_coordination(self):
         self.start_daemons("alpha", "beta")
         told = [self.said([2, 1], 77, "--coordination", mode)
-                for mode in ("negotiate", "cached", "global-sleep", "nonblocking", "locked")]
+                for mode in ("negotiate", "cached", "global-sleep", "nonblocking", "event-driven", "locked")]
         self.assertTrue(all(lines == told[0] for lines in told), told)
 
     def test_by_device(self):

@@ -9,7 +9,7 @@ import unittest
 import harness
 from harness import IntegrationTest, SANITIZED, by_rank, rank, wait_until
 
-MODES = ("negotiate", "cached", "global-sleep", "nonblocking", "locked")
+MODES = ("negotiate", "cached", "global-sleep", "nonblocking", "event-driven", "locked")
 # The steps by rank: one node is done long before the other, one rank of each is, all are at once, and there is nothing at all.
 UNEVEN = ("2,3,9,8", "20,6,7,21", "4,4,4,4", "0,0,0,5", "0,12,0,12")
 

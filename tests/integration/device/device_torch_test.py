@@ -42,6 +42,10 @@ class DeviceTorchTest(DeviceIntegrationTest):
     def test_a_process_group_on_two_nodes(self):
         self.run_cases("distributed_rank.py", [2, 1])
 
+    def test_an_allocator_that_is_not_watched(self):
+        self.env["RUEDA_DEVICE_WATCH_FREES"] = "0"
+        self.run_cases("torch_rank.py", [2], "case_segments_that_are_freed_and_come_again")
+
     @needs_fake
     def test_memory_that_the_worker_cannot_open(self):
         self.env["RUEDA_FAKE_GPU_REFUSES"] = "handles,descriptors"

@@ -161,6 +161,42 @@ def case_all_to_all():
     assert torch.equal(torch.cat(lists), taken)
 
 
+def case_all_to_all_with_equal_splits_on_some_ranks_alone():
+    """It was an error, as ranks with splits tell their sizes first. The names of later calls still agree."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for some in (rank == 0, rank > 0, rank % 2 == 1):
+        splits = ([2] * size, [2] * size) if some else (None, None)
+        for dtype in (torch.float32, torch.int64, torch.uint8, torch.bool, torch.complex64, torch.int16):
+            given, found, expected = made(2 * size, 3, dtype=dtype), *(torch.zeros(2 * size, 3, dtype=dtype) for _ in range(2))
+            work = dist.all_to_all_single(found, given, *splits, async_op=True)
+            dist.all_to_all_single(expected.view(torch.uint8), given.view(torch.uint8), group=gloo())
+            work.wait()
+            assert torch.equal(found, expected), (found, expected)
+            both(dist.all_reduce, made(5))
+
+
+def case_all_to_all_with_other_splits_on_some_ranks_alone():
+    """A rank without splits sends each rank as much, which is what the others' splits say of it."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    if size < 3:
+        return
+    rows = [1] * size
+    if rank in (1, 2):  # one row less to themselves, and one more to each other
+        rows[rank], rows[3 - rank] = 0, 2
+    splits = (rows, rows) if rank in (1, 2) else (None, None)
+    for _ in range(3):
+        given = torch.arange(size * 2.0).view(size, 2) + 100 * rank
+        both(lambda out, group=None: dist.all_to_all_single(out, given, *splits, group=group), torch.zeros(size, 2))  # noqa: B023
+        both(dist.all_reduce, made(5))
+    # It takes two from rank 2, and says that it takes one.
+    if rank == 1:
+        splits = (None, [0, 0, size, *[0] * (size - 3)])
+    for _ in range(3):
+        expect_error(ValueError, r"rank 1 sends \d+ elements to rank \d, whose output has \d+ for them; output_split_sizes must say",
+                     dist.all_to_all_single, torch.zeros(size, 2), torch.zeros(size, 2), *splits)
+        both(dist.all_reduce, made(5))
+
+
 def case_all_to_all_with_splits_that_do_not_fit_on_one_rank():
     """The one rank had an error, and the others once waited until their timeout."""
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -272,9 +308,11 @@ def case_ranks_that_disagree_are_told_at_once():
         ("root rank is", lambda: dist.broadcast(torch.ones(4), 0), lambda: dist.broadcast(torch.ones(4), 1)),
         ("collective is", lambda: dist.all_reduce(torch.ones(4)), lambda: dist.broadcast(torch.ones(4), 0)),
         ("collective is", lambda: dist.all_reduce(torch.ones(4)), dist.barrier),
-        ("collective is .*: give all_to_all_single its split sizes on all ranks, equal ones too, or on none",
-         lambda: dist.all_to_all_single(torch.ones(size), torch.ones(size)),
-         lambda: dist.all_to_all_single(torch.ones(size), torch.ones(size), None, [1] * size)),
+        ("dtype is .*: give all_to_all_single tensors of one dtype on all ranks", lambda: dist.all_to_all_single(
+            torch.ones(size), torch.ones(size)), lambda: dist.all_to_all_single(torch.ones(size).double(), torch.ones(
+                size).double(), None, [1] * size)),
+        ("shape is .*, of one size", lambda: dist.all_to_all_single(torch.ones(size), torch.ones(size)),
+         lambda: dist.all_to_all_single(torch.ones(2 * size), torch.ones(2 * size))),
         # Each rank once had another result, and no error.
         ("shape is .*: give all_reduce the same op on all ranks",
          lambda: dist.all_reduce(torch.ones(4, dtype=torch.int32), dist.ReduceOp.BAND),
@@ -287,6 +325,49 @@ def case_ranks_that_disagree_are_told_at_once():
             dist.all_reduce(torch.ones(3))
             expect_error(RuntimeError, f"ranks disagree on tensor .*{text}", wrong, right, other)
     step()
+
+
+def coalesced(what, count):
+    """Begins one of the calls that PyTorch's _coalescing_manager makes, with so many tensors."""
+    size, group = dist.get_world_size(), dist.group.WORLD
+    small, large = [torch.ones(3) for _ in range(count)], [torch.ones(3 * size) for _ in range(count)]
+    if what == "all_reduce":
+        group.allreduce_coalesced(small).wait()
+        return small
+    if what == "manager":
+        with dist.distributed_c10d._coalescing_manager():
+            for tensor in small:
+                dist.all_reduce(tensor)
+        return small
+    if what == "reduce_scatter":
+        group.reduce_scatter_tensor_coalesced(small, large).wait()
+        return small
+    group.allgather_into_tensor_coalesced(large, small).wait()
+    return large
+
+
+def case_coalesced_calls_of_other_numbers_of_tensors_are_told_at_once():
+    """The rank with more tensors once waited until its timeout, and what it had left met the next calls."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    values = {"all_reduce": float(size), "reduce_scatter": float(size), "all_gather": 1.0}
+    for what, value in values.items():
+        for few, many in ((2, 3), (1, 2), (0, 1)) if size > 1 else ():
+            for mine, theirs in ((few, many), (many, few)):
+                found = rf"is \"[^\"]*: {what} of (\d) tensors?\" on rank \d and \"[^\"]*: {what} of (\d) tensors?\" on rank \d"
+                expect_error(RuntimeError, f"{found}.*the ranks must give as many tensors to a coalesced call", coalesced, what,
+                             mine if rank == 0 else theirs)
+        for count in (0, 1, 4):
+            assert all(torch.equal(tensor, torch.full_like(tensor, value)) for tensor in coalesced(what, count))
+    if not torch.__version__.startswith("1."):  # where the manager is for messages alone
+        if size > 1:
+            expect_error(RuntimeError, "all_reduce of . tensors?.* all_reduce of . tensors?", coalesced, "manager", 2 if rank else 3)
+        assert coalesced("manager", 2)[1][0] == size
+    if size > 1:
+        expect_error(RuntimeError, "ranks disagree on tensor", lambda: coalesced("all_reduce", 2) if rank else dist.all_reduce(
+            torch.ones(3)))
+        expect_error(RuntimeError, "ranks disagree on tensor", lambda: coalesced("reduce_scatter", 2) if rank else coalesced(
+            "all_gather", 2))
+    both(dist.all_reduce, made(5))
 
 
 def case_of_a_timeout():

@@ -37,6 +37,26 @@ def case_all_reduce():
     assert rueda.device_stats().submissions == before + 3
 
 
+def case_coalesced_calls_agree_on_their_number_first():
+    """The reductions begin in another thread, and still in the order of the stream on which they were called."""
+    rank, size = ranks()
+    tensors = [full(rank + i) for i in range(3)]
+    CUDA.gate.stop(CUDA.stream)
+    work = dist.group.WORLD.allreduce_coalesced(tensors)
+    assert work.wait() is True and not work.is_completed()
+    CUDA.gate.open()
+    for i, tensor in enumerate(tensors):
+        expect(tensor, size * (size - 1) / 2 + size * i)
+    try:
+        dist.group.WORLD.allreduce_coalesced(tensors[:2 if rank else 3]).wait(timedelta(seconds=30))
+        assert size == 1
+    except RuntimeError as error:
+        assert "all_reduce of 3 tensors" in str(error) and "all_reduce of 2 tensors" in str(error), error
+    tensor = full(rank)
+    dist.all_reduce(tensor)
+    expect(tensor, size * (size - 1) / 2)
+
+
 def case_broadcast():
     rank, size = ranks()
     for root in range(size):
@@ -79,6 +99,19 @@ def case_futures():
     future = dist.all_reduce(tensor, async_op=True).get_future()
     assert future.wait()[0].data_ptr() == tensor.data_ptr()
     assert bool((tensor == size * (size - 1) / 2).all())
+
+
+def case_the_driver_is_hardly_asked():
+    """PyTorch's allocator is watched from init_process_group on."""
+    tensor = full(1)
+    before = rueda.device_stats()
+    for _ in range(100):
+        dist.all_reduce(tensor, dist.ReduceOp.MAX)
+    expect(tensor, 1)
+    after = rueda.device_stats()
+    checks, hits = after.buffer_checks - before.buffer_checks, after.cache_hits - before.cache_hits
+    assert hits >= 199, hits
+    assert checks <= 1 or not CUDA.has_watched_segments(), checks
 
 
 def case_many_steps():

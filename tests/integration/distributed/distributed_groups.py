@@ -34,6 +34,48 @@ def case_new_group():
             dist.barrier(group=group)
 
 
+def case_options():
+    """The options' timeout counts more than the call's."""
+    short, long = timedelta(seconds=7), timedelta(seconds=50)
+    assert dist.group.WORLD.options._timeout == timedelta(seconds=dist.group.WORLD.seconds)
+    for options, timeout, expected in ((rueda.distributed.Options(short), long, short), (rueda.distributed.Options(), long, long),
+                                       (None, short, short)):
+        group = dist.new_group(timeout=timeout, pg_options=options)
+        assert group.options.backend == "rueda" and group.options._timeout == expected, group.options._timeout
+        assert group.options.global_ranks_in_group == list(range(dist.get_world_size()))
+    expect_error(TypeError, "must be a rueda.distributed.Options, not builtins.dict", dist.new_group, pg_options={})
+    expect_error(ValueError, "timeout=0:00:00 must be more than 0", rueda.distributed.Options, timedelta())
+
+
+def case_split_group():
+    """PyTorch 1.13 has no split_group, and a group's own method is called."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    split = getattr(dist, "split_group", None)
+    parts = [list(range(size))[::-1]] + [[rank] for rank in range(size)] + [list(range(1, size))] * (size > 1)
+    world = dist.group.WORLD
+    for ranks in parts:
+        splits = [ranks, [other for other in range(size) if other not in ranks]]
+        mine = next((part for part in splits if rank in part), ranks)
+        if split is not None:
+            group = split(world, [part for part in splits if part], timeout=timedelta(seconds=30), group_desc="part")
+            assert dist.get_group_rank(group, rank) == mine.index(rank) and dist.get_process_group_ranks(group) == mine
+        else:
+            group = world.split_group(mine, timedelta(seconds=30))
+        assert group.options._timeout == timedelta(seconds=30) and group.rank() == mine.index(rank)
+        tensor = torch.full((4,), float(rank))
+        group.allreduce([tensor]).wait()
+        assert torch.equal(tensor, torch.full((4,), float(sum(mine)))), (tensor, mine)
+        if split is not None:
+            dist.broadcast(tensor, mine[-1], group=group)
+            inner = split(group, [list(range(len(mine)))[::-1]])  # ranks of the group, and not of the job
+            assert dist.get_process_group_ranks(inner) == mine[::-1]
+            only = split(group, [[0]])
+            assert (only is dist.GroupMember.NON_GROUP_MEMBER) == (rank != mine[0])
+            dist.destroy_process_group(group)
+    expect_error(ValueError, "must be different ranks of this group, from 0 to", world.split_group, [0, 0])
+    expect_error(ValueError, "must be different ranks of this group, from 0 to", world.split_group, [size])
+
+
 def case_groups_of_the_same_ranks():
     """Operations of different groups do not meet, in whatever order the ranks call them."""
     rank, size = dist.get_rank(), dist.get_world_size()

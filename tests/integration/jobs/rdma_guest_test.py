@@ -4,6 +4,7 @@ RUEDA_TEST_RDMA_ADDRESS, such as tests/rdma/guest.sh makes."""
 
 import json
 import os
+import re
 import resource
 import signal
 import socket
@@ -23,8 +24,9 @@ LOST_S = 30
 class RdmaTest(IntegrationTest):
 
     def start_nodes(self, count, *arguments):
-        return [self.start_daemon(f"node{i}", "--timeout-ms", str(TIMEOUT_MS), *arguments, host=ADDRESS)
-                for i in range(count)]
+        if "--timeout-ms" not in arguments:
+            arguments += ("--timeout-ms", str(TIMEOUT_MS))
+        return [self.start_daemon(f"node{i}", *arguments, host=ADDRESS) for i in range(count)]
 
     def assert_transport(self, daemons, is_rdma):
         """Checks that all channels so far were over RDMA, or all over TCP."""
@@ -83,6 +85,25 @@ class RingTest(RdmaTest):
                 for line in file:
                     self.assertEqual(json.loads(line)["wrong"], 0, line)
         self.assert_transport(daemons, is_rdma=True)
+
+
+# What the presets of docs/lineage.md give over RDMA is compared element by element, over collectives that follow from the seed.
+class PresetTest(RdmaTest):
+
+    def run_preset(self, *flags):
+        # Process sets open many queue pairs, which takes an emulated machine seconds.
+        daemons = self.start_nodes(2, "--transport", "rdma", "--timeout-ms", "20000")
+        job = self.start_job(daemons, [2, 1], [harness.program("integration_parts_rank"), "3", "10"], extra=flags)
+        self.assertEqual(job.exit_codes(), [0, 0], job.output())
+        # Each line has a prefix, the rank.
+        self.assertEqual(len(re.findall(r"^\[\d\] .*\bok ", job.output(), re.MULTILINE)), 3, job.output())
+        self.assert_transport(daemons, is_rdma=True)
+
+    def test_grpc_verbs(self):
+        self.run_preset("--preset", "grpc-verbs")
+
+    def test_rueda(self):
+        self.run_preset("--preset", "rueda", "--transport", "rdma")
 
 
 class DeathTest(RdmaTest):

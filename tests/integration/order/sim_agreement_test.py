@@ -148,7 +148,7 @@ class SimAgreementTest(IntegrationTest):
 
     def test_counts(self):
         sizes = [2, 3, 4] if DAEMONS <= 4 else [2, 4, 8, 16, DAEMONS]
-        for mode in ("negotiate", "nonblocking", "locked"):
+        for mode in ("negotiate", "event-driven", "locked"):
             for nodes in sizes:
                 with self.subTest(mode=mode, nodes=nodes):
                     expected = [step["order_messages"] for step in simulate(nodes, mode, STEPS)]

@@ -17,7 +17,7 @@ from schedules import Schedule, ScheduleTest
 
 NODES = 8
 TREE = ["--tree-threshold", "4", "--tree-fan-in", "2", "--timeout-ms", "20000"]
-MODES = ("locked", "negotiate", "cached", "global-sleep", "nonblocking")
+MODES = ("locked", "negotiate", "cached", "global-sleep", "nonblocking", "event-driven")
 STEPS = 3 if SANITIZED else 10
 # The deadline of the contract, from the death to the error in the other ranks' hands.
 NODE_LOST_S = 5.0 * SLOWNESS

@@ -3,7 +3,7 @@ while to PyTorch they are ordinary ones with which the CPU computes; or, with RU
 
 import ctypes
 import os
-from ctypes import c_uint64, c_void_p
+from ctypes import c_size_t, c_uint64, c_void_p
 
 import torch
 from device_support import Gate, Gpu
@@ -12,6 +12,8 @@ from rueda._torch_common import _device
 
 class RealCuda(_device.Cuda):
     """Uses CUDA; `stream` is the current one."""
+
+    SEGMENT = 6_000_000  # elements of float32 for which PyTorch makes a segment of their own
 
     def __init__(self):
         torch.cuda.init()
@@ -32,9 +34,19 @@ class RealCuda(_device.Cuda):
     def synchronize(self):
         torch.cuda.current_stream().synchronize()
 
+    def free_segments(self, tensor):
+        """Frees what the tensor, to which nobody else may refer, lies in."""
+        tensor.set_()
+        torch.cuda.empty_cache()
+
+    def has_watched_segments(self):
+        return "expandable" not in os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "")
+
 
 class FakeCuda(_device.Cuda):
     """Takes the place of CUDA from its making on."""
+
+    SEGMENT = 5_000  # any number
 
     def __init__(self):
         self.gpu = Gpu()
@@ -43,6 +55,11 @@ class FakeCuda(_device.Cuda):
         self._where = ctypes.CDLL(self.gpu.library_path).rueda_fake_host_memory
         self._where.restype, self._where.argtypes = c_void_p, [c_uint64]
         self._blocks = []  # (where the CPU has them, bytes, where the GPU has them)
+        _device.ALLOCATOR = "librueda_fake_allocator_now.so"
+        allocator = ctypes.CDLL(os.path.join(os.path.dirname(self.gpu.library_path), _device.ALLOCATOR))
+        self._allocate, self._free = allocator.rueda_fake_segment_alloc, allocator.rueda_fake_segment_free
+        self._allocate.restype, self._allocate.argtypes = c_uint64, [c_size_t]
+        self._free.argtypes = [c_uint64]
         _device.find = self.find
 
     def find(self, tensor):
@@ -57,7 +74,7 @@ class FakeCuda(_device.Cuda):
 
     def empty_like(self, tensor):
         size = max(tensor.numel() * tensor.element_size(), 1)
-        on_device = self.gpu.allocate(size)
+        on_device = self._allocate(size)
         at = self._where(on_device)
         self._blocks.append((at, size, on_device))
         memory = (ctypes.c_byte * size).from_address(at)
@@ -78,6 +95,16 @@ class FakeCuda(_device.Cuda):
 
     def synchronize(self):
         self.gpu.synchronize(self.stream)
+
+    def free_segments(self, tensor):
+        """Frees what the tensor lies in. Nobody may use it any more."""
+        self.synchronize()
+        block = self._block_of(tensor)
+        self._blocks.remove(block)
+        assert self._free(block[2]) == 0
+
+    def has_watched_segments(self):
+        return os.environ.get("RUEDA_DEVICE_WATCH_FREES") != "0"
 
     def _block_of(self, tensor):
         address = tensor.data_ptr()

@@ -158,6 +158,26 @@ def case_an_optimizer_learns_what_it_learns_on_the_host():
     assert on_host[-1] < on_host[0]
 
 
+def case_segments_that_are_freed_and_come_again():
+    """PyTorch's allocator is watched: the driver is hardly asked, and memory that comes at an old address is taken for new."""
+    rank, size = rank_and_size()
+    before = rueda.device_stats()
+    for number in range(10):
+        given = CUDA.put(torch.full((CUDA.SEGMENT,), float(rank + number)))
+        for _ in range(4):
+            hvd.allreduce_(given, op=hvd.Max, name="segment")
+        assert bool((read(given) == size - 1 + number).all())
+        CUDA.free_segments(given)
+    after = rueda.device_stats()
+    checks, hits = after.buffer_checks - before.buffer_checks, after.cache_hits - before.cache_hits
+    assert hits >= 10 * 7, (hits, checks)
+    if CUDA.has_watched_segments():
+        assert checks <= 2, (hits, checks)  # one in 256
+        assert after.recycled_addresses == before.recycled_addresses  # they were forgotten before they were freed
+    else:
+        assert checks >= hits, (hits, checks)
+
+
 def case_leaving_with_streams_that_wait():
     """Operations in flight end first."""
     rank, size = rank_and_size()

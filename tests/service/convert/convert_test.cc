@@ -73,7 +73,9 @@ TEST(Convert, Join) {
       3,
       "south",
       true,
-      true};
+      true,
+      2'500,
+      4};
   const core::Join back = round_trip(join, std::string("\0proof\xff", 7));
   EXPECT_TRUE(back.is_tuned);
   EXPECT_EQ(back.layout_hash, join.layout_hash);
@@ -82,6 +84,8 @@ TEST(Convert, Join) {
   EXPECT_EQ(back.coordination, join.coordination);
   EXPECT_EQ(back.cache_capacity, 77u);
   EXPECT_EQ(back.fan_in, 5);
+  EXPECT_EQ(back.cycle_time_us, 2'500);
+  EXPECT_EQ(back.sleep_agreed_every, 4);
   EXPECT_EQ(back.algorithm, core::AlgorithmChoice::kDirect);
   EXPECT_EQ(back.reducer, core::Reducer::kDevice);
   EXPECT_TRUE(back.is_over_grpc);
@@ -95,6 +99,21 @@ TEST(Convert, Join) {
   EXPECT_EQ(back.rack, "south");
   EXPECT_EQ(back.below[0].rack, "north");
   EXPECT_EQ(back.below[1].rack, "");
+}
+
+// A sleep of 0 is a sleep, and no sleep is none.
+TEST(Convert, ASleepTravelsByItself) {
+  core::Ready ready;
+  ready.round = 7;
+  EXPECT_EQ(round_trip(ready).sleep_us, std::nullopt);
+  for (const TicksUs sleep_us : {0, 4'999}) {
+    ready.sleep_us = sleep_us;
+    EXPECT_EQ(round_trip(ready).sleep_us, sleep_us);
+    core::Decree decree;
+    decree.sleep_us = sleep_us;
+    EXPECT_EQ(round_trip(decree).sleep_us, sleep_us);
+  }
+  EXPECT_EQ(round_trip(core::Decree{}).sleep_us, std::nullopt);
 }
 
 TEST(Convert, Start) {
@@ -462,6 +481,25 @@ TEST_F(ConvertJob, NumbersBeyondAllBoundsAreTheBounds) {
   EXPECT_EQ(converted.value().cache_capacity, limits::kMaxTensorsPerSession);
 }
 
+// Unlike those, a wrong cycle is not guessed at: the job would run, and compare with nothing.
+TEST_F(ConvertJob, ACycleOutOfBoundsIsRefusedWithTheBounds) {
+  for (const uint64_t cycle_us : {uint64_t{9}, uint64_t{1'000'001}, UINT64_MAX}) {
+    spec_.set_cycle_time_us(cycle_us);
+    EXPECT_EQ(refusal(), "job job-1.a_B: a cycle of " + std::to_string(cycle_us) +
+                             " us cannot be; give from 10 to 1000000 us");
+  }
+  spec_.set_cycle_time_us(2'500);
+  spec_.set_sleep_agreed_every(UINT32_MAX);
+  EXPECT_EQ(refusal(),
+            "job job-1.a_B: the sleep cannot be agreed on every 4294967295 cycles; give at most "
+            "1048576");
+  spec_.set_sleep_agreed_every(3);
+  const auto converted = from_proto(spec_, membership_);
+  ASSERT_TRUE(converted.is_ok());
+  EXPECT_EQ(converted.value().cycle_time_us, 2'500);
+  EXPECT_EQ(converted.value().sleep_agreed_every, 3);
+}
+
 TEST_F(ConvertJob, ARecordedPlanIsTakenOver) {
   core::TensorDescriptor tensor = *descriptor();
   tensor.kind = CollectiveKind::kAllreduce;
@@ -542,7 +580,7 @@ TEST_F(ConvertJob, ACoordinationThatIsNotThere) {
   spec_.set_coordination("telepathy");
   EXPECT_EQ(refusal(),
             "job job-1.a_B: there is no coordination \"telepathy\"; the modes are negotiate, "
-            "cached, global-sleep, nonblocking, locked");
+            "cached, global-sleep, nonblocking, event-driven, locked");
 }
 
 TEST_F(ConvertJob, HowItAgreesOnTheOrder) {
@@ -565,6 +603,8 @@ TEST_F(ConvertJob, WhatIsNotSaidIsLeftToTheDaemon) {
   EXPECT_EQ(converted.value().coordination, std::nullopt);
   EXPECT_EQ(converted.value().fusion_threshold_bytes, std::nullopt);
   EXPECT_EQ(converted.value().lock_after_steps, std::nullopt);
+  EXPECT_EQ(converted.value().cycle_time_us, std::nullopt);
+  EXPECT_EQ(converted.value().sleep_agreed_every, std::nullopt);
   EXPECT_EQ(converted.value().cache_capacity, std::nullopt);
 }
 

@@ -314,8 +314,8 @@ core::JobOptions RunSetup::job_options(int node) const {
   options.agreement.lock_after_steps = lock_after_steps;
   options.agreement.fusion_window_ms = fusion_window_ms;
   options.agreement.patience_ms = patience_ms;
-  options.agreement.cycle_ms = cycle_ms;
-  options.agreement.cycles_between_agreements = cycles_between_agreements;
+  options.agreement.cycle_time_us = to_us(cycle_ms);
+  options.agreement.sleep_agreed_every = sleep_agreed_every;
   if (autotunes) options.agreement.tuning = small_search(fusion_threshold_bytes);
   if (replays) options.agreement.replayed = recorded_by(*this);
   options.is_tuned = autotunes || replays;
@@ -362,8 +362,8 @@ std::vector<std::string> RunSetup::lines() const {
                   number(look_ahead_units));
   lines.push_back("cache " + number(cache_capacity) + ", lock after " + number(lock_after_steps) +
                   " steps, fusion window " + number(fusion_window_ms) + ", patience " +
-                  number(patience_ms) + ", cycle " + number(cycle_ms) + ", agreed anew after " +
-                  number(cycles_between_agreements));
+                  number(patience_ms) + ", cycle " + number(cycle_ms) + ", agreed on every " +
+                  number(sleep_agreed_every));
   if (autotunes) lines.push_back("autotuned");
   if (replays) lines.push_back("a recorded plan is replayed");
   if (declares != Declares::kNothing) {
@@ -439,7 +439,7 @@ RunSetup draw_setup(uint64_t seed, const Limits& limits) {
   RunSetup setup;
   setup.seed = seed;
   setup.takes_stale_frames = limits.takes_stale_frames;
-  setup.mode = limits.mode.value_or(static_cast<core::Coordination>(dice.draw(0, 4)));
+  setup.mode = limits.mode.value_or(static_cast<core::Coordination>(dice.draw(0, 5)));
   const core::DeathPolicy any =
       dice.chance(40) ? core::DeathPolicy::kShrink : core::DeathPolicy::kFail;
   setup.policy = limits.policy.value_or(any);
@@ -464,7 +464,7 @@ RunSetup draw_setup(uint64_t seed, const Limits& limits) {
   setup.fusion_window_ms = dice.draw(0, 20);
   setup.patience_ms = dice.draw(20, 200);
   setup.cycle_ms = dice.draw(1, 5);
-  setup.cycles_between_agreements = dice.draw(2, 50);
+  setup.sleep_agreed_every = dice.draw(1, 4);
   setup.polls = dice.chance(30);
   setup.max_unstable_bytes = dice.chance(70) ? 1 << 20 : dice.draw(1, 400);
   draw_strays(dice, limits, setup);

@@ -107,7 +107,7 @@ struct RunSetup {
   TicksMs patience_ms = 200;
   TicksMs cycle_ms = 1;
   int64_t max_unstable_bytes = 1 << 20;  // R2, under policy `shrink`
-  int cycles_between_agreements = 50;
+  int sleep_agreed_every = 1;
   // Plants a mistake of the data plane, to see that the checkers find it: frames of an operation
   // that was cancelled count for the one that comes again under its number (L3).
   bool takes_stale_frames = false;

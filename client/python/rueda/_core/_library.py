@@ -89,6 +89,7 @@ _SIGNATURES = {
     "rueda_device_grouped_allreduce_async": (c_int, [c_char_p, POINTER(Tensor), c_size_t, POINTER(ReduceOptions),
                                                      c_void_p, POINTER(c_uint64)]),
     "rueda_device_broadcast_async": (c_int, [POINTER(Tensor), c_int, c_void_p, POINTER(c_uint64)]),
+    "rueda_device_watch_frees": (c_int, [c_char_p]),
     "rueda_device_wait": (c_int, [c_uint64, c_void_p]),
     "rueda_get_device_stats": (c_int, [POINTER(DeviceStats)]),
     "rueda_process_set_barrier_async": (c_int, [c_uint32, c_char_p, POINTER(c_uint64)]),

@@ -5,12 +5,19 @@ form for device memory and go through the host's memory, with a warning."""
 
 from __future__ import annotations
 
+import logging
 import warnings
 from typing import Any, Iterable, List, Optional, Set, Tuple
 
 import torch
 
-from .._core import _stream_pending
+from .._core import _library, _stream_pending
+from .._core._switches import is_switched_on
+
+# The library that has PyTorch's allocator of CUDA memory, or None where this PyTorch has no CUDA.
+ALLOCATOR: Optional[str] = "libc10_cuda.so" if torch.version.cuda else None
+
+_LOG = logging.getLogger("rueda")
 
 
 class Cuda:
@@ -39,6 +46,20 @@ class Cuda:
 
 _CUDA = Cuda()
 _warned: Set[str] = set()
+
+
+def watch_frees() -> None:
+    """Lets librueda see which segments PyTorch's allocator allocates and frees, so that it does not ask the driver at each use
+    whether they are still the same (rueda_device_watch_frees). Where that cannot be, or with RUEDA_DEVICE_WATCH_FREES=0, the driver
+    is asked. A second call does nothing.
+
+    Raises:
+        ValueError: the variable is neither 0 nor 1.
+    """
+    is_wanted = is_switched_on("RUEDA_DEVICE_WATCH_FREES", True)
+    if ALLOCATOR is not None and is_wanted and _library.load().rueda_device_watch_frees(ALLOCATOR.encode()) < 0:
+        _LOG.info("PyTorch's allocator is not watched, and the driver is asked at each use of CUDA memory: %s",
+                  _library.last_error())
 
 
 def find(tensor: torch.Tensor) -> Optional[Cuda]:

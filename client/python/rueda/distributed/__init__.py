@@ -13,20 +13,23 @@ from ._backend import create
 from ._buckets import install as _install_buckets
 from ._groups import monitored_barrier
 from ._hooks import arena_hook, bf16_wire_hook, fp16_wire_hook
+from ._options import Options
+from ._splits import install as _install_splits
 from ._stores import install as _install_stores
 
-__all__ = ["arena_hook", "bf16_wire_hook", "fp16_wire_hook", "monitored_barrier"]
+__all__ = ["Options", "arena_hook", "bf16_wire_hook", "fp16_wire_hook", "monitored_barrier"]
 
 
 def _register() -> None:
     if "RUEDA" in vars(_dist.Backend):
         return
     try:
-        _dist.Backend.register_backend("rueda", create, devices=["cpu", "cuda"])
+        _dist.Backend.register_backend("rueda", create, extended_api=True, devices=["cpu", "cuda"])
     except TypeError:  # PyTorch 1.13's function has no parameter for devices
-        _dist.Backend.register_backend("rueda", create)
+        _dist.Backend.register_backend("rueda", create, extended_api=True)
 
 
 _register()
 _install_buckets()
+_install_splits()
 _install_stores()

@@ -19,21 +19,25 @@ from .._torch_common import _device as _memory
 from .._torch_common._tensors import as_moved, c_tensor, check_tensor, code_of, contiguous, dims_of, result_of, submit_async
 from ._barrier import pass_monitored
 from ._device import DeviceOperation, ThroughHost, through_host
-from ._futures import Follower, Turns
+from ._futures import Follower, Turns, Watcher
 from ._names import Names
-from ._operation import Operation
+from ._operation import Operation, Waitable
+from ._options import Options, timeout_of
 from ._peers import Channel
 from ._reductions import bitwise_of, op_of
 from ._sparse import allreduce_sparse
 from ._start import Session, current, session
-from ._transfer import All, Finished, Transfer, bytes_of
+from ._transfer import All, Finished, Repeated, Transfer, bytes_of
 from ._work import Work
 
 Tensors = List[torch.Tensor]
 
 # This hint is for calls that are carried out as an all-gather, or after one, when ranks disagree on them.
-_SPLITS = ("; with split sizes an all_to_all begins with an all-gather of them: give all_to_all_single its split sizes on all ranks, equal "
-           "ones too, or on none")
+_SPLITS = ("; an all_to_all with split sizes, or of lists, begins with an exchange of the sizes: give all_to_all_single tensors of one dtype on "
+           "all ranks, and where it has no split sizes, of one size")
+_NUMBERS = "; the ranks must give as many tensors to a coalesced call"
+# No tensor of an all-to-all has so many dimensions but the ranks' sizes, which are told by this number of ones.
+_DIMENSIONS_OF_SIZES = 7
 _BITWISE = ("; an all_reduce by BAND, BOR or BXOR is an all-gather, whose shape has one dimension more for BOR, and two more for BXOR: "
             "give all_reduce the same op on all ranks")
 
@@ -42,10 +46,13 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
     """A process group. All methods may be called from any thread, if all ranks of the group make the same calls in the same
     order, as PyTorch asks of them.
 
+    `is_split` says that split_group() has made it, and not new_group().
+
     Tensors that are submitted must not change before the operation's end, and results may be looked at after it: Work.wait()."""
 
-    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
+    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta, is_split: bool = False) -> None:
         super().__init__(rank, size)
+        self._is_split = is_split
         self._store = store
         self._place = rank
         self._count = size
@@ -57,9 +64,11 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         self._made, self._ordinal, last = self._session.count_group(self._ranks)
         self._names = Names()
         self._calling = threading.RLock()  # is held while a name is chosen, because names follow the order of the calls
-        self._follower = Follower(f"rueda-group-{self._set}.{self._ordinal}")
-        self._turns = Turns(self._follower, last)
-        self._sequence = 0
+        name = f"rueda-group-{self._set}.{self._ordinal}"
+        self._follower = Follower(name)
+        self._watcher = Watcher(f"{name}-watch")
+        self._turns = Turns(self._follower, self._watcher, last)
+        self._sequence = self._splits = 0
         self._name = self._description = ""
         self._release = weakref.finalize(self, self._session.leave_group, self._ranks, self._turns)
         self._release.atexit = False
@@ -117,13 +126,54 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
     @property
     def _device_types(self) -> List[torch.device]:
         world = getattr(dist.distributed_c10d, "_world", None)
-        is_made = world is not None and self in world.pg_map
+        is_made = self._is_split or world is not None and self in world.pg_map  # split_group() looks before
         return [torch.device("cpu"), torch.device("cuda")] if is_made else []
 
-    supports_coalescing = supports_splitting = supports_time_estimate = False
+    supports_coalescing = supports_time_estimate = False
+    supports_splitting = True
 
     def _get_backend(self, device: torch.device) -> "ProcessGroupRueda":
         return self
+
+    @property
+    def options(self) -> Options:
+        """The group's options: its timeout, and in PyTorch 2 its ranks in the job and its name. To change them has no effect."""
+        options = Options(timedelta(seconds=self.seconds))
+        options.global_ranks_in_group, options.group_name = list(self._ranks), self._name
+        return options
+
+    def eager_connect_single_device(self, device: Optional[torch.device] = None) -> None:
+        """Does nothing, because a group is connected from the beginning. PyTorch 2 calls it for groups that can be split."""
+
+    def split_group(self, ranks: Sequence[int], timeout: Optional[timedelta] = None, opts: Any = None,
+                    group_name: Optional[str] = None, group_desc: Optional[str] = None,
+                    device_types: Any = None) -> "Optional[ProcessGroupRueda]":
+        """Makes a group of some of this group's ranks; torch.distributed.split_group() calls it on all ranks of this group.
+
+        Args:
+            ranks: the members, by their ranks in this group, in the order of their ranks in the new one.
+            timeout: the new group's timeout; None means this group's. A timeout in `opts` counts more.
+            opts: an Options, or None.
+            group_name: the new group's name, which no other group of these ranks has had; the members agree on it.
+            group_desc: a description.
+            device_types: has no effect, because a group takes tensors of all devices.
+
+        Returns:
+            The new group, or None if this rank is none of its members.
+        """
+        members = [int(rank) for rank in ranks]
+        if len(set(members)) < len(members) or not all(0 <= rank < self._count for rank in members):
+            raise ValueError(f"ranks={members} must be different ranks of this group, from 0 to {self._count - 1}")
+        seconds = timeout_of(opts, timedelta(seconds=self.seconds) if timeout is None else timeout)
+        self._splits += 1
+        if self._place not in members:
+            return None
+        name = group_name or f"{self._name}:split:{'.'.join(map(str, members))}:{self._splits}"
+        group = ProcessGroupRueda(dist.PrefixStore(f"{name}/", self._store), members.index(self._place), len(members), seconds,
+                                  is_split=True)
+        group.setGroupName(name)
+        group.setGroupDesc(group_desc or "undefined")
+        return group
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Sets the timeout of all later calls."""
@@ -151,10 +201,15 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         return self._done("all_reduce", allreduce_sparse(self, tensors, op))
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Work:
-        return self.allreduce(tensors, opts)
+        op = _reduction(opts)
+        agreed = self._agree_on_number("all_reduce", tensors)
+        if not tensors or tensors[0].is_sparse or bitwise_of(op) is not None:
+            Work(agreed, self.seconds, self._follower).wait()
+            return self.allreduce(tensors, opts) if tensors else self._done("all_reduce", [])
+        return self.allreduce_by(tensors, op_of(op), name=f"part.{agreed.number}", after=agreed)
 
     def allreduce_by(self, tensors: Tensors, op: ReduceOp, wire_dtype: Optional[str] = None,
-                     name: Optional[str] = None) -> Work:
+                     name: Optional[str] = None, after: Optional[Operation] = None) -> Work:
         """All-reduces in place by one of Rueda's reductions; several tensors are reduced as one.
 
         Args:
@@ -162,6 +217,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
             op: the reduction.
             wire_dtype: the dtype to which float32 is rounded between nodes.
             name: a name for this reduction alone; None lets the group choose one.
+            after: an operation that must have succeeded before this one begins.
 
         Returns:
             The Work of the reduction.
@@ -193,7 +249,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
                 _put(tensor, whole)
             return list(tensors)
 
-        return self._begin(kind, start, finish, sources, name, device)
+        return self._begin(kind, start, finish, sources, name, device, after=after)
 
     @through_host("a bitwise all_reduce")
     def _allreduce_bitwise(self, tensors: Tensors, function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
@@ -241,13 +297,14 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         return self._reduce_scatter(output, source, counts, opts)
 
     @through_host("a reduce_scatter")
-    def _reduce_scatter_base(self, output: torch.Tensor, source: torch.Tensor, opts: Any = None) -> Work:
+    def _reduce_scatter_base(self, output: torch.Tensor, source: torch.Tensor, opts: Any = None, name: Optional[str] = None,
+                             after: Optional[Operation] = None) -> Work:
         if source.numel() != output.numel() * self._count:
             raise ValueError(f"input has {source.numel()} elements, not {self._count} times output's {output.numel()}")
-        return self._reduce_scatter(output, contiguous(source.detach()).reshape(-1), None, opts)
+        return self._reduce_scatter(output, contiguous(source.detach()).reshape(-1), None, opts, name, after)
 
     def _reduce_scatter(self, output: torch.Tensor, source: torch.Tensor, counts: Optional[List[int]],
-                        opts: Any) -> Work:
+                        opts: Any, name: Optional[str] = None, after: Optional[Operation] = None) -> Work:
         for tensor in (output, source):
             check_tensor(tensor)
         _check_dtypes("output and input", [output, source])
@@ -264,11 +321,33 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
             return [output]
 
         kind = ("reduce_scatter", op.name, _words(source), "" if counts is None else str(counts))
-        return self._begin(kind, start, finish, (source, target))
+        return self._begin(kind, start, finish, (source, target), name, after=after)
 
     def reduce_scatter_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
-        return self._together("reduce_scatter", [self._reduce_scatter_base(output, source, opts)
-                                                 for output, source in zip(outputs, inputs)])
+        return self._coalesced("reduce_scatter", outputs, inputs, lambda output, source, name, after: self._reduce_scatter_base(
+            output, source, opts, name, after))
+
+    # Begins a call for each pair, none of which begins before the ranks have agreed on how many there are: a call that other ranks do
+    # not make would be waited for, or meet their next one.
+    def _coalesced(self, what: str, outputs: Sequence[Any], inputs: Tensors, begin: Callable[..., Work]) -> Work:
+        if len(outputs) != len(inputs):
+            raise ValueError(f"there are {len(outputs)} outputs and {len(inputs)} inputs; give one output for each input")
+        agreed = self._agree_on_number(what, inputs)
+        works = [begin(output, source, f"part.{agreed.number}.{i}", agreed)
+                 for i, (output, source) in enumerate(zip(outputs, inputs))]
+        return self._together(what, [Work(agreed, self.seconds, self._follower), *works])
+
+    # Begins an all-reduce of a byte whose only purpose is its group, of one tensor, in whose name the number is: the daemons compare it.
+    def _agree_on_number(self, what: str, tensors: Sequence[Any]) -> Operation:
+        token = torch.zeros((), dtype=torch.uint8)
+        number = f"{len(tensors)} tensor{'' if len(tensors) == 1 else 's'}"
+        options = make_options(ReduceOp.Sum, 1.0, 1.0)
+
+        def start(name: str) -> int:
+            return submit_async("rueda_grouped_allreduce_async", f"{name}: {what} of {number}".encode(),
+                                byref(self._told(name, token, token, code_of(token))), 1, byref(options))
+
+        return self._operation((what, "coalesced", number), start, list, token, hint=_NUMBERS)
 
     # --- What is only moved ----------------------------------------------------------------------------------------
 
@@ -299,7 +378,8 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
             works.append(self._allgather(outputs, source))
         return works[0] if len(works) == 1 else self._together("all_gather", works)
 
-    def _allgather(self, outputs: Tensors, tensor: torch.Tensor) -> Work:
+    def _allgather(self, outputs: Tensors, tensor: torch.Tensor, name: Optional[str] = None,
+                   after: Optional[Operation] = None) -> Work:
         counts = [output.numel() for output in outputs]
         if tensor.numel() != counts[self._place] or any(output.dtype != tensor.dtype for output in outputs):
             raise ValueError(f"tensor_list[{self._place}] must have this rank's dtype {tensor.dtype} and its "
@@ -312,10 +392,11 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
                 output.detach().copy_(part.view(output.shape))
             return list(outputs)
 
-        return self._gather_into(target, source, counts, finish)
+        return self._gather_into(target, source, counts, finish, name=name, after=after)
 
     @through_host("an all_gather")
-    def _allgather_base(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Work:
+    def _allgather_base(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None, name: Optional[str] = None,
+                        after: Optional[Operation] = None) -> Work:
         if output.numel() != tensor.numel() * self._count or output.dtype != tensor.dtype:
             raise ValueError(f"output must have {tensor.dtype} and {self._count} times input's {tensor.numel()} elements, "
                              f"not {output.dtype} and {output.numel()}")
@@ -326,10 +407,11 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
             _put(output, target)
             return [output]
 
-        return self._gather_into(target, source, None, finish)
+        return self._gather_into(target, source, None, finish, name=name, after=after)
 
     def _gather_into(self, target: torch.Tensor, source: torch.Tensor, counts: Optional[List[int]],
-                     finish: Callable[[], Tensors], what: str = "all_gather", hint: str = "") -> Work:
+                     finish: Callable[[], Tensors], what: str = "all_gather", hint: str = "", name: Optional[str] = None,
+                     after: Optional[Operation] = None) -> Work:
         check_tensor(target)
         check_tensor(source)
         moved, place = as_moved(source), as_moved(target)
@@ -340,17 +422,17 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
 
         # Values that may differ between ranks are no part of the name.
         kind = (what, _words(source)) if counts is None else (what, str(source.dtype), str(counts))
-        return self._begin(kind, start, finish, (source, moved, target), hint=hint)
+        return self._begin(kind, start, finish, (source, moved, target), name, hint=hint, after=after)
 
     @through_host("an all_gather")
     def allgather_coalesced(self, output_lists: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Work:
         self._check_count("output_tensor_lists", output_lists)
-        return self._together("all_gather", [self._allgather(list(outputs), source)
-                                             for outputs, source in zip(zip(*output_lists), inputs)])
+        return self._coalesced("all_gather", list(zip(*output_lists)), inputs, lambda outputs, source, name, after: self._allgather(
+            list(outputs), source, name, after))
 
     def allgather_into_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
-        return self._together("all_gather", [self._allgather_base(output, source)
-                                             for output, source in zip(outputs, inputs)])
+        return self._coalesced("all_gather", outputs, inputs, lambda output, source, name, after: self._allgather_base(
+            output, source, opts, name, after))
 
     @through_host("a gather")
     def gather(self, output_tensors: Sequence[Tensors], input_tensors: Tensors, opts: Any) -> Work:
@@ -413,10 +495,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         _check_dtypes("output and input", [output, source])
         sent = _splits(source, list(input_splits), self._count, "input")
         room = _splits(output, list(output_splits), self._count, "output")
-        sizes = None
-        if output_splits or input_splits:
-            sizes = self._sizes(sent, room)
-        elif sent != room:
+        if not output_splits and not input_splits and sent != room:
             raise ValueError(f"output has {output.numel()} elements, and input {source.numel()}; without split sizes both must have "
                              "as many")
         given = contiguous(source.detach()).reshape(-1)
@@ -426,7 +505,9 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
             _put(output, target)
             return [output]
 
-        return self._alltoall(target, given, sizes, finish)
+        if not output_splits and not input_splits:
+            return self._alltoall_evenly(target, given, sent, finish)
+        return self._alltoall(target, given, *self._sizes(given, sent, room), finish)
 
     @through_host("an all_to_all")
     def alltoall(self, output_tensors: Tensors, input_tensors: Tensors, opts: Any = None) -> Work:
@@ -436,16 +517,34 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         counts = [output.numel() for output in output_tensors]
         given = torch.cat([contiguous(tensor.detach()).reshape(-1) for tensor in input_tensors])
         target = result_of((sum(counts),), given.dtype)
-        sizes = self._sizes([tensor.numel() for tensor in input_tensors], counts)
+        sizes = self._sizes(given, [tensor.numel() for tensor in input_tensors], counts)
 
         def finish() -> Tensors:
             for output, part in zip(output_tensors, target.split(counts)):
                 output.detach().copy_(part.view(output.shape))
             return list(output_tensors)
 
-        return self._alltoall(target, given, sizes, finish)
+        return self._alltoall(target, given, *sizes, finish)
 
-    def _alltoall(self, target: torch.Tensor, given: torch.Tensor, sizes: Optional[List[int]],
+    # Exchanges parts of one size, as all ranks without split sizes do at once. If others have split sizes, which they tell first, all
+    # ranks are told that the shapes differ, and this rank tells its sizes, too (_sizes()).
+    def _alltoall_evenly(self, target: torch.Tensor, given: torch.Tensor, sent: List[int], finish: Callable[[], Tensors]) -> Work:
+        moved, place = as_moved(given), as_moved(target.reshape(-1))
+
+        def start(name: str) -> int:
+            return submit_async("rueda_alltoall_async", byref(self._told(name, moved, place, code_of(moved))), None)
+
+        first = self._operation(_alltoall_kind(given), start, finish, (given, moved, target), hint=_SPLITS)
+
+        def again() -> Waitable:
+            sizes = self._sizes_of_all(first.number, sent, sent)
+            return self._alltoall(target, given, sizes, f"sized.{first.number}", finish).operation
+
+        operation = Repeated(first, _is_of_sizes, again)
+        self._watcher.watch(operation)
+        return Work(operation, self.seconds, self._follower)
+
+    def _alltoall(self, target: torch.Tensor, given: torch.Tensor, sizes: List[int], name: Optional[str],
                   finish: Callable[[], Tensors]) -> Work:
         moved, place = as_moved(given), as_moved(target.reshape(-1))
 
@@ -453,14 +552,41 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
             return submit_async("rueda_alltoall_async", byref(self._told(name, moved, place, code_of(moved))),
                                 _counts(sizes))
 
-        kind = ("all_to_all", _words(given) if sizes is None else str(given.dtype), "" if sizes is None else str(sizes))
-        return self._begin(kind, start, finish, (given, moved, target), hint=_SPLITS)
+        kind = ("all_to_all", str(given.dtype), str(sizes))
+        return self._begin(kind, start, finish, (given, moved, target), name, hint=_SPLITS)
 
-    # Exchanges how many elements each rank sends to each rank, one rank's numbers behind the other's. All ranks are told what
-    # each has room for as well: if sizes do not fit, all of them raise, and no rank waits for one that has raised.
-    def _sizes(self, sent: List[int], room: List[int]) -> List[int]:
+    # Exchanges how many elements each rank sends to each rank. Returns the numbers, one rank's behind the other's, and the name of the
+    # exchange that they are for; None means that the group chooses one.
+    #
+    # Ranks without split sizes begin with the exchange itself. So this is an all-to-all of the same dtype, and only the shapes
+    # differ, from which all ranks see that these were ranks with and without split sizes; then all tell their sizes. No number of the
+    # rank's own is part of the kind of the call, because the numbers of later calls follow from it.
+    def _sizes(self, given: torch.Tensor, sent: List[int], room: List[int]) -> "Tuple[List[int], Optional[str]]":
+        own = torch.tensor([*sent, *room] * self._count, dtype=torch.int64).view(as_moved(given).dtype)
+        source = own.view(-1, *[1] * _DIMENSIONS_OF_SIZES)
+        target = torch.empty_like(source)
+
+        def start(name: str) -> int:
+            return submit_async("rueda_alltoall_async", byref(self._told(name, source, target, code_of(source))), None)
+
+        exchange = self._operation(_alltoall_kind(given), start, list, (source, target), hint=_SPLITS)
+        try:
+            Work(exchange, self.seconds, self._follower).wait()
+        except RuedaError as error:
+            if not _is_of_sizes(error):
+                raise
+            return self._sizes_of_all(exchange.number, sent, room), f"sized.{exchange.number}"
+        return self._checked_sizes(target.view(-1).view(torch.int64)), None
+
+    def _sizes_of_all(self, number: int, sent: List[int], room: List[int]) -> List[int]:
         every = torch.empty(2 * self._count * self._count, dtype=torch.int64)
-        self._gather_into(every, torch.tensor([*sent, *room], dtype=torch.int64), None, list, "all_to_all", _SPLITS).wait()
+        own = torch.tensor([*sent, *room], dtype=torch.int64)
+        self._gather_into(every, own, None, list, "all_to_all", _SPLITS, f"sizes.{number}").wait()
+        return self._checked_sizes(every)
+
+    # All ranks have been told what each has room for as well: if sizes do not fit, all of them raise, and no rank waits for one that
+    # has raised.
+    def _checked_sizes(self, every: torch.Tensor) -> List[int]:
         told = every.view(self._count, 2, self._count)
         for sender, receiver in ((told[:, 0] - told[:, 1].t()) != 0).nonzero().tolist()[:1]:
             raise ValueError(f"rank {sender} sends {told[sender, 0, receiver]} elements to rank {receiver}, whose output has "
@@ -523,13 +649,20 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
     # --- How one is carried out ------------------------------------------------------------------------------------
 
     def _begin(self, kind: Tuple[str, ...], start: Callable[[str], int], finish: Callable[[], Tensors], memory: Any,
-               name: Optional[str] = None, device: Optional[_memory.Cuda] = None, hint: str = "") -> Work:
+               name: Optional[str] = None, device: Optional[_memory.Cuda] = None, hint: str = "",
+               after: Optional[Operation] = None) -> Work:
+        return Work(self._operation(kind, start, finish, memory, name, device, hint, after), self.seconds, self._follower)
+
+    def _operation(self, kind: Tuple[str, ...], start: Callable[[str], int], finish: Callable[[], Tensors], memory: Any,
+                   name: Optional[str] = None, device: Optional[_memory.Cuda] = None, hint: str = "",
+                   after: Optional[Operation] = None) -> Operation:
         """Begins an operation.
 
         Args:
             device: the device in whose memory the tensors are, which come first in `memory`; None means the host.
             hint: what to do if ranks disagree, where the daemons' text alone does not say it, because the call is carried out as
                 another one.
+            after: an operation that must have succeeded before this one begins.
         """
         with self._calling:
             self._sequence += 1
@@ -539,14 +672,13 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
                 operation = Operation(kind[0], lambda: start(chosen), finish, memory)
             else:
                 operation = DeviceOperation(kind[0], lambda: start(chosen), finish, memory, device, memory[0])
-            operation.on_error, operation.hint = self._on_error, hint
-            work = Work(operation, self.seconds, self._follower)
-            self._turns.begin(chosen, operation)
-        return work
+            operation.on_error, operation.hint, operation.number = self._on_error, hint, number
+            self._turns.begin(chosen, operation, after)
+        return operation
 
     # After a mismatch the ranks' calls differ. Where they wait for each call in turn, names begin anew on all ranks.
     def _on_error(self, error: BaseException) -> None:
-        if isinstance(error, RuedaError) and error.code == MISMATCH:
+        if isinstance(error, RuedaError) and error.code == MISMATCH and not _is_of_sizes(error):
             self._names = Names()
 
     def _done(self, what: str, result: Tensors) -> Work:
@@ -572,6 +704,16 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
 def _on_device(device: Optional[_memory.Cuda], tensor: torch.Tensor) -> "Tuple[str, Tuple[int, ...]]":
     """Returns the prefix of librueda's functions for such memory, and their additional argument: the stream of the call."""
     return ("rueda_", ()) if device is None else ("rueda_device_", (device.stream_of(tensor),))
+
+
+def _alltoall_kind(given: torch.Tensor) -> Tuple[str, ...]:
+    return "all_to_all", str(given.dtype)
+
+
+# Returns whether some ranks gave split sizes to an all-to-all and others did not, which is no mistake.
+def _is_of_sizes(error: BaseException) -> bool:
+    return (isinstance(error, RuedaError) and error.code == MISMATCH and ": shape is " in str(error)
+            and str(error).count(", 1" * _DIMENSIONS_OF_SIZES + "]") == 1)
 
 
 def _reduction(opts: Any) -> Any:
@@ -641,6 +783,11 @@ def _ranks_of(store: Any, rank: int, size: int, timeout: timedelta) -> "Tuple[Se
     return joined, ranks
 
 
-def create(store: Any, rank: int, size: int, timeout: timedelta) -> ProcessGroupRueda:
-    """Makes a group; torch.distributed calls it. Joins the job if it is the process's first group."""
-    return ProcessGroupRueda(store, rank, size, timeout)
+def create(made: Any, options: Any = None) -> ProcessGroupRueda:
+    """Makes a group; torch.distributed calls it. Joins the job if it is the process's first group.
+
+    Args:
+        made: PyTorch's description of the group.
+        options: the caller's pg_options.
+    """
+    return ProcessGroupRueda(made.store, made.group_rank, made.group_size, timeout_of(options, made.timeout))

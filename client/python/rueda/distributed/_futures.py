@@ -1,9 +1,10 @@
-"""Runs the thread that ends futures, and begins operations that must wait for their names."""
+"""Runs the threads that end futures, begin operations that must wait for their names, and look after operations that have several parts."""
 
 from __future__ import annotations
 
 import queue
 import threading
+import time
 import weakref
 from collections import deque
 from typing import Callable, Deque, Dict, List, Optional, Tuple
@@ -15,6 +16,9 @@ from ._operation import Operation, Waitable
 _LOOK_S = 0.01
 # A thread that has had nothing to do for this time ends; the next future begins another one.
 _IDLE_S = 5.0
+
+# Operations that are looked after are polled this often.
+_POLL_S = 0.02
 
 Follow = Callable[[Waitable], None]
 
@@ -76,6 +80,51 @@ class Follower:
                 then(operation)
 
 
+def _begin(operation: Operation, after: Operation) -> None:
+    operation.begin_behind([after])
+
+
+class Watcher:
+    """Polls operations now and then, so that they go on although nobody waits for them. The thread that does so sleeps most of the
+    time, and those who do wait are not slower for it. Thread-safe."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = threading.Lock()
+        self._thread: Optional[threading.Thread] = None
+        self._watched: List[Waitable] = []
+        self._is_closed = False
+
+    def watch(self, operation: Waitable) -> None:
+        """Polls the operation until it has ended."""
+        with self._lock:
+            self._watched.append(operation)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+
+    def close(self) -> None:
+        """Says that hardly any more operations come, so that the thread ends with the last one."""
+        self._is_closed = True
+
+    # Is the thread.
+    def _run(self) -> None:
+        idle_since = time.monotonic()
+        while True:
+            time.sleep(_POLL_S)
+            with self._lock:
+                watched = list(self._watched)
+            _ = [one.poll() for one in watched]
+            with self._lock:
+                self._watched = [one for one in self._watched if not one.has_ended]
+                if watched:
+                    idle_since = time.monotonic()
+                elif not self._watched and (self._is_closed or time.monotonic() - idle_since > _IDLE_S):
+                    self._thread = None
+                    return
+            watched.clear()  # their tensors are not kept while the thread sleeps
+
+
 class LastOfNames:
     """Holds the last operation of each name, for groups that have the same names one after the other. `lock` is held while it is
     used."""
@@ -89,14 +138,16 @@ class Turns:
     """Begins operations, those of one name one after the other, and keeps them alive until they have ended, because the daemon
     reads and writes their memory. Not thread-safe."""
 
-    def __init__(self, follower: Follower, last: LastOfNames) -> None:
+    def __init__(self, follower: Follower, watcher: Watcher, last: LastOfNames) -> None:
         self._follower = follower
+        self._watcher = watcher
         self._in_flight: Deque[Operation] = deque()
         self._last = last
 
     def close(self) -> None:
         """Says that hardly any more operations come."""
         self._follower.close()
+        self._watcher.close()
 
     def is_busy(self) -> bool:
         """Returns whether operations are in flight. Lets go of those that have ended."""
@@ -104,8 +155,9 @@ class Turns:
             self._in_flight.popleft()
         return bool(self._in_flight)
 
-    def begin(self, name: str, operation: Operation) -> None:
-        """Begins an operation at once, or when the earlier operation of the same name has ended.
+    def begin(self, name: str, operation: Operation, after: Optional[Operation] = None) -> None:
+        """Begins an operation at once, or when the earlier operation of the same name has ended, and `after` has succeeded; if `after`
+        fails, the operation ends with its error.
 
         Raises:
             RuntimeError: an operation that a stream was left to wait for has failed; this one is not begun.
@@ -119,7 +171,16 @@ class Turns:
             earlier = before() if before is not None else None
             self._last.operations[name] = weakref.ref(operation)
             self._in_flight.append(operation)
-            if earlier is None or earlier.poll():
+            if after is not None:
+                self._begin_after(operation, after, earlier)
+            elif earlier is None or earlier.poll():
                 operation.begin()
             else:
                 self._follower.follow(earlier, lambda _: operation.begin())
+
+    # The thread begins it even if nobody waits for it. How the earlier operation of the name has ended does not matter.
+    def _begin_after(self, operation: Operation, after: Operation, earlier: Optional[Operation]) -> None:
+        if earlier is not None and not earlier.poll():
+            self._follower.follow(earlier, lambda _: self._begin_after(operation, after, None))
+        elif not operation.begin_behind([after]):
+            self._follower.follow(after, lambda _: _begin(operation, after))

@@ -52,6 +52,9 @@ class Operation:
         self.error: Optional[BaseException] = None
         self.hint = ""  # a text that is added to librueda's if ranks do not make the same call
         self.on_error: Optional[Callable[[BaseException], None]] = None  # is called before anybody sees the error
+        self.number = 0  # the number that its group has given the call
+        self._behind: List[Waitable] = []  # what must have ended before it begins
+        self._beginning = threading.Lock()  # is held by the thread that begins what has had to wait
         self._start: Optional[Callable[[], int]] = start
         self._finish: Optional[Callable[[], List[torch.Tensor]]] = finish
         self._memory = memory
@@ -67,6 +70,25 @@ class Operation:
             self._handle = start()
         except Exception as error:
             self._end(error)
+
+    def begin_behind(self, others: "List[Waitable]") -> bool:
+        """Begins the operation if all these have ended, and returns whether they have; otherwise whoever waits for the operation
+        waits for them first. May be called again, by any thread. If one of them has failed, the operation has ended with its
+        error, without having been submitted."""
+        with self._beginning:
+            if self._start is None:
+                return True
+            self._behind = others
+            if not all([other.poll() for other in others]):
+                return False
+            error = next((other.error for other in others if other.error is not None), None)
+            if error is None:
+                self.begin()
+            else:
+                self._start = self.on_error = None  # whoever failed has called it
+                self._end(error)
+            self._behind = []
+            return True
 
     @property
     def has_ended(self) -> bool:
@@ -84,7 +106,7 @@ class Operation:
         while not self.has_ended:
             left = max(0.0, min(deadline - time.monotonic(), _SIGNAL_SLICE_S))
             if self._handle == 0:
-                self._has_ended.wait(min(left, 0.01))
+                self._wait_to_begin(left)
             elif self._waiting.acquire(timeout=left):
                 try:
                     self._wait_here(left)
@@ -93,6 +115,13 @@ class Operation:
             if not self.has_ended and time.monotonic() >= deadline:
                 return False
         return True
+
+    def _wait_to_begin(self, seconds: float) -> None:
+        behind = self._behind
+        if not behind:
+            self._has_ended.wait(min(seconds, 0.01))  # another thread begins it
+        elif all([other.wait(seconds) for other in behind]):
+            self.begin_behind(behind)
 
     def _wait_here(self, seconds: float) -> None:
         if self.has_ended:

@@ -16,6 +16,7 @@ import numpy as np
 
 from .._core import _context, _operations, _parts
 from .._core._errors import RuedaError
+from .._torch_common import _device
 from ._futures import LastOfNames, Turns
 from ._peers import SECRET_BYTES, Peers
 from ._sets import Sets
@@ -116,6 +117,7 @@ def session(store: Any, rank: int, size: int, timeout: timedelta) -> Session:
                                "and world_size to the environment, and give new_group the ranks of a smaller group")
         if _session is None or _session.number != _context.session():
             _end_session()
+            _device.watch_frees()
             _session = Session(store)
             atexit.register(_session.close)
         return _session

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import concurrent.futures
+import threading
 import time
 from typing import Callable, List, Optional, Sequence
 
 import torch
 
-from ._operation import Waitable
+from ._operation import Operation, Waitable
 from ._work import Work
 
 
@@ -104,3 +105,53 @@ class All:
         deadline = None if timeout is None else time.monotonic() + timeout
         return all([part.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
                     for part in self._parts])
+
+
+class Repeated:
+    """Stands for an operation that is made in another way if it fails with a certain error.
+
+    Args:
+        first: the operation.
+        is_repeated: says whether an error of the operation is that error.
+        again: begins it in the other way. It may wait for other ranks, and is called once, by a thread that waits for the result or
+            polls it.
+    """
+
+    def __init__(self, first: Operation, is_repeated: Callable[[BaseException], bool], again: Callable[[], Waitable]) -> None:
+        self.what = first.what
+        self._first = first
+        self._is_repeated = is_repeated
+        self._again: Optional[Callable[[], Waitable]] = again
+        self._current: Waitable = first
+        self._failed: Optional[BaseException] = None
+        self._repeating = threading.Lock()
+
+    @property
+    def result(self) -> List[torch.Tensor]:
+        return self._current.result
+
+    @property
+    def error(self) -> Optional[BaseException]:
+        return self._failed if self._failed is not None else self._current.error
+
+    @property
+    def has_ended(self) -> bool:
+        return self._failed is not None or self._again is None and self._current.has_ended
+
+    def poll(self) -> bool:
+        return self.wait(0.0)
+
+    def wait(self, timeout: Optional[float]) -> bool:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        if not self._first.wait(timeout):
+            return False
+        with self._repeating:
+            again, self._again = self._again, None
+            if again is not None and self._first.error is not None and self._is_repeated(self._first.error):
+                try:
+                    self._current = again()
+                except Exception as error:
+                    self._failed = error
+        if self._failed is not None:
+            return True
+        return self._current.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))

@@ -19,6 +19,7 @@ from .._core._errors import RuedaError
 from .._core._library import ReduceOptions, Tensor
 from .._core._prepared import PreparedAllreduce
 from .._core._process_sets import ProcessSet, id_of
+from .._core._switches import is_switched_on
 from .._torch_common import _device
 from .._torch_common._tensors import CODE_OF, c_tensor, dims_of, is_shared, memory_in_arena, tensor_of
 from . import _ops
@@ -29,20 +30,7 @@ from ._graph import Walk
 from ._reductions import options_of
 from ._sparse import sparse_allreduce_async
 
-
 _WIRE_DTYPES = {Compression.fp16: "float16", Compression.bf16: "bfloat16"}
-
-
-def is_switched_on(variable: str, otherwise: bool) -> bool:
-    """Returns whether an environment variable is 1; `otherwise` if it is not set.
-
-    Raises:
-        ValueError: the variable is neither 0 nor 1.
-    """
-    value = os.environ.get(variable)
-    if value not in (None, "", "0", "1"):
-        raise ValueError(f"{variable}={value!r} must be 0 or 1")
-    return otherwise if not value else value == "1"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,6 +11,7 @@ from .._core import _context, _operations
 from .._core._errors import RuedaTimeoutError
 from .._core._operations import require_init
 from .._core._process_sets import ProcessSet, Ranks
+from .._torch_common import _device
 from . import _known_groups, _known_tensors, _names
 
 _has_equal_nodes = True
@@ -38,6 +39,7 @@ def init(comm: Optional[Any] = None, process_sets: Union[None, str, Sequence[Pro
         raise ValueError("comm is an MPI communicator, which Rueda does not use; start the ranks with ruedarun, and "
                          "use process sets for parts of the job")
     _context.init(sets)
+    _device.watch_frees()
     _names.reset()
     _known_groups.reset()
     _known_tensors.reset()

@@ -10,10 +10,11 @@ import torch
 
 from .._core._operations import Average
 from .._core._process_sets import ProcessSet, global_process_set
+from .._core._switches import is_switched_on
 from . import _ops
 from ._adasum import DistributedAdasum
 from ._compression import Compression
-from ._gradients import Reducer, Settings, Unit, is_switched_on, warn_of_second_synchronize
+from ._gradients import Reducer, Settings, Unit, warn_of_second_synchronize
 from ._reductions import Adasum
 from ._wrapper import Wrapper, parameters_of, put_before
 
