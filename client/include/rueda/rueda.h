@@ -291,8 +291,8 @@ typedef struct rueda_planned_tensor {
  * schedule by themselves, and if that was in the first step, they say so in the log and in
  * rueda_plans_abandoned_total.
  *
- * A rank that has no plan where others may have one calls with count 0, so that nobody waits for it:
- * where all ranks have none nothing changes, and otherwise they disagree.
+ * A rank that has no plan where others may have one calls with count 0, so that nobody waits for
+ * it: where all ranks have none nothing changes, and otherwise they disagree.
  *
  * Returns RUEDA_ERR_INVALID_ARGUMENT, which names the tensor, if the list is wrong. Returns
  * RUEDA_ERR_MISMATCH on all ranks if two ranks declared different plans, and names them and the
