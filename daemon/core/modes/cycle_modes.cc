@@ -62,7 +62,7 @@ class CycleMode final : public Agreement {
       agree_on_sleep_if_complete(output);
     }
     sleep_.say(output);
-    if (!looks_later()) take_ordered(output);
+    if (!looks_later() || has_change_of_sets()) take_ordered(output);
     output.rounds += std::exchange(ended_rounds_, 0);
   }
 
@@ -74,6 +74,13 @@ class CycleMode final : public Agreement {
  private:
   // Returns whether this node looks for the end of a round when it wakes up, and not when it comes.
   bool looks_later() const { return options_.mode == Coordination::kNonblocking; }
+  // Returns whether a process set is added or removed by what was ordered. That is not put off: a
+  // node that has looked already may send messages of the new set.
+  bool has_change_of_sets() const {
+    return std::any_of(ordered_.begin(), ordered_.end(), [](const OrderedOperation& operation) {
+      return !operation.tensors.empty() && operation.tensors.front() == kProcessSetsName;
+    });
+  }
   // Returns whether the next cycle begins a round on this node.
   bool has_to_begin() const { return wanted_ && !reported_ && !sleep_.is_under_way(); }
 

@@ -36,7 +36,7 @@ std::shared_ptr<const core::Plan> recorded_by(const RunSetup& setup) {
     if (is_lockable) tensors.push_back(tensor);
   }
   const core::DescriptorPtr step = plan_of(tensors);
-  if (!core::find_flaw(step->plan).empty()) return nullptr;
+  if (step->plan.empty() || !core::find_flaw(step->plan).empty()) return nullptr;
   const core::StepRecord record = core::step_of(step->plan);
   const core::FusionOptions fusion{setup.fusion_threshold_bytes};
   return std::make_shared<const core::Plan>(core::make_plan_tree({&record}, fusion, 0)->plan);
