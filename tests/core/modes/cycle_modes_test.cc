@@ -363,6 +363,14 @@ TEST_F(Cycle, ARoundThatAMemberBeginsEarlierLosesNothing) {
   EXPECT_THAT(at(1).done, ElementsAre("a", "b"));
 }
 
+// Otherwise a node that looked sooner would send messages of a set that this one does not have.
+TEST_F(Cycle, AChangeOfProcessSetsIsNotPutOffToALaterCycle) {
+  start(Coordination::kNonblocking, 2);
+  round({0, 0}, 1'000, kProcessSetsName);
+  EXPECT_THAT(at(0).done, ElementsAre(kProcessSetsName));
+  EXPECT_THAT(at(1).done, ElementsAre(kProcessSetsName));
+}
+
 TEST_F(Cycle, WhatACoordinatorHadOrderedBeforeItWentIsCarriedOutAtOnce) {
   start(Coordination::kNonblocking, 2);
   round({0, 0}, 1'000, "a");
