@@ -89,7 +89,7 @@ class JobBench(unittest.TestCase):
     """Tests ranks that share a fake GPU, and their daemons."""
 
     def run_job(self, ranks, nodes, *words, has_driver=True):
-        with tempfile.TemporaryDirectory(prefix="rueda-gpu-job-bench.") as folder:
+        with tempfile.TemporaryDirectory(prefix="rueda-test-gpu-job-bench.") as folder:
             environment = {**os.environ, "RUEDA_FAKE_GPU": folder, "RUEDAD_GPU_PLUGIN": FAKE,
                            "RUEDA_CUDA_LIBRARY": FAKE_CUDA if has_driver else "/none.so"}
             command = [os.path.join(BUILD_DIR, "bin", "ruedarun"), "--no-prefix", "-np", str(ranks), "--virtual-nodes",
@@ -143,7 +143,7 @@ class Script(unittest.TestCase):
     """Tests bench/gpu/run.sh, with programs that stand for rueda-gpu-bench, ruedarun and nvidia-smi."""
 
     def run_script(self, program, device="NVIDIA Fake, 580.1", launcher='echo "job $*"'):
-        with tempfile.TemporaryDirectory(prefix="rueda-gpu-bench.") as folder:
+        with tempfile.TemporaryDirectory(prefix="rueda-test-gpu-bench.") as folder:
             for name, text in (("rueda-gpu-bench", program), ("ruedarun", launcher), ("nvidia-smi", f"echo '{device}'")):
                 path = os.path.join(folder, name)
                 with open(path, "w", encoding="utf-8") as file:

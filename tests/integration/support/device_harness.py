@@ -31,7 +31,7 @@ class DeviceIntegrationTest(IntegrationTest):
                 if name in os.environ:
                     self.env[name] = os.environ[name]
             return
-        self.memory = tempfile.TemporaryDirectory(prefix="rueda-gpu-")
+        self.memory = tempfile.TemporaryDirectory(prefix="rueda-test-gpu-")
         self.addCleanup(self.memory.cleanup)
         library_path = os.path.join(BUILD, "lib")
         self.plugin = os.path.join(library_path, "librueda_gpu_test_fake.so")

@@ -12,7 +12,7 @@ except ImportError:
     print("PyTorch is not installed: nothing is tested")
     sys.exit(0)
 
-from rueda.distributed._futures import Follower, LastOfNames, Turns
+from rueda.distributed._futures import Follower, LastOfNames, Turns, Watcher
 
 
 class Ending:
@@ -79,7 +79,7 @@ class FuturesTest(unittest.TestCase):
         self.assertEqual(len(set(map(id, told))), 300)
 
     def test_operations_of_one_name_begin_one_after_the_other(self):
-        turns = Turns(Follower("test"), LastOfNames())
+        turns = Turns(Follower("test"), Watcher("test"), LastOfNames())
         first, second, third, other = Ending(), Ending(), Ending(), Ending()
         for name, operation in (("a", first), ("a", second), ("a", third), ("b", other)):
             turns.begin(name, operation)
