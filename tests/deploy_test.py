@@ -88,7 +88,7 @@ class Packages(unittest.TestCase):
     }
 
     def setUp(self):
-        self.dir = tempfile.mkdtemp(prefix="rueda-packages.")
+        self.dir = tempfile.mkdtemp(prefix="rueda-test-packages.")
         self.addCleanup(shutil.rmtree, self.dir)
         self.installed = os.path.join(self.dir, "installed")
         self.log = os.path.join(self.dir, "log")
@@ -221,7 +221,7 @@ def owner_of(path):
 class Systemd(unittest.TestCase):
     @needs_tool("systemd-analyze", "systemd")
     def test_the_unit_is_valid(self):
-        with tempfile.TemporaryDirectory(prefix="rueda-unit.") as folder:
+        with tempfile.TemporaryDirectory(prefix="rueda-test-unit.") as folder:
             unit = os.path.join(folder, "ruedad.service")
             with open(unit, "w", encoding="utf-8") as file:
                 # The check wants the program to be there, and it is not there before an installation.
@@ -251,7 +251,7 @@ class Systemd(unittest.TestCase):
     @needs_tool("systemd-sysusers", "systemd")
     @needs_tool("systemd-tmpfiles", "systemd")
     def test_systemd_makes_the_user_and_the_folder(self):
-        with tempfile.TemporaryDirectory(prefix="rueda-root.") as root:
+        with tempfile.TemporaryDirectory(prefix="rueda-test-root.") as root:
             for tool, name in (("sysusers", "rueda-sysusers.conf"), ("tmpfiles", "rueda-tmpfiles.conf")):
                 folder = os.path.join(root, "usr", "lib", f"{tool}.d")
                 os.makedirs(folder)
@@ -305,7 +305,7 @@ class Installation(unittest.TestCase):
     def setUp(self):
         if not os.path.exists(os.path.join(BUILD_DIR, "lib", "librueda.so")):
             self.skipTest(f"librueda is not built in {BUILD_DIR}")
-        self.dir = tempfile.mkdtemp(prefix="rueda-install.")
+        self.dir = tempfile.mkdtemp(prefix="rueda-test-install.")
         self.addCleanup(shutil.rmtree, self.dir)
         self.prefix = os.path.join(self.dir, "prefix")
         self.succeed("cmake", "--install", BUILD_DIR, "--component", "client", "--prefix", self.prefix)

@@ -34,7 +34,7 @@ JOBS = ("jobs", "adds", "gpus", "containers", "torch", "torch-expandable", "trai
 class RunTest(unittest.TestCase):
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="rueda-gpu-run.")
+        folder = tempfile.TemporaryDirectory(prefix="rueda-test-gpu-run.")
         self.addCleanup(folder.cleanup)
         self.bin = os.path.join(folder.name, "bin")
         self.out = os.path.join(folder.name, "out")

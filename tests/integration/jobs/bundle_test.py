@@ -43,7 +43,7 @@ def libraries_of(path):
 class BundleTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.mkdtemp(prefix="rueda-bundle.")
+        cls.folder = tempfile.mkdtemp(prefix="rueda-test-bundle.")
         cls.addClassCleanup(shutil.rmtree, cls.folder)
         cls.file = os.path.join(cls.folder, "bundle.tar.gz")
         cls.said = run("deploy/bundle.sh", cls.file, timeout=3000).stdout

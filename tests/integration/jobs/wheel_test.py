@@ -32,7 +32,7 @@ rueda.shutdown()
 class WheelTest(unittest.TestCase):
 
     def setUp(self):
-        self.folder = tempfile.mkdtemp(prefix="rueda-wheel.")
+        self.folder = tempfile.mkdtemp(prefix="rueda-test-wheel.")
         self.addCleanup(shutil.rmtree, self.folder)
         self.rank = os.path.join(self.folder, "rank.py")
         with open(self.rank, "w", encoding="utf-8") as file:
