@@ -38,13 +38,14 @@ class RdmaTest(IntegrationTest):
         """Runs a benchmark that checks every result, on one rank of each node."""
         path = os.path.join(self.folder, "bench.json")
         job = self.start_job(daemons, [1] * len(daemons), [
-            harness.program("rueda-bench"), "allreduce", "--sizes", "0,1e,4K,300K,4M", "--dtype", "float32,int64,bfloat16",
+            harness.program("rueda-bench"), "allreduce", "--sizes", "0,1e,4K,300K,4M", "--dtype", "float32,bfloat16",
             "--iters", "3", "--json", path])
-        self.assertEqual(job.exit_codes(), [0] * len(daemons), job.output())
+        # The slowest machine that was seen took 5 s a row.
+        self.assertEqual(job.exit_codes(180), [0] * len(daemons), job.output())
         with open(path, encoding="utf-8") as file:
             rows = [json.loads(line) for line in file]
-        self.assertEqual(len(rows), 15)
-        self.assertEqual([row["wrong"] for row in rows], [0] * 15)
+        self.assertEqual(len(rows), 10)
+        self.assertEqual([row["wrong"] for row in rows], [0] * 10)
 
     def loop_on(self, daemons):
         job = self.start_job(daemons, [1] * len(daemons), rank("init", "loop:200000"))
