@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cmath>
 #include <cstdlib>
 #include <istream>
 #include <memory>
@@ -27,6 +28,16 @@ std::string host_name() {
 
 // Accepts sizes as people write them: 64M is 64 * 2^20.
 CLI::Validator bytes_suffix() { return CLI::AsSizeValue(false); }
+
+// CLI::Range takes "nan", which is neither below the least value nor above the most.
+CLI::Validator is_number() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        return std::isnan(std::strtod(text.c_str(), nullptr)) ? text + " is no number"
+                                                              : std::string();
+      },
+      "");
+}
 
 CLI::Validator is_cpus() {
   return {[](std::string& text) { return text.empty() ? "" : parse_cpus(text).status().message(); },
@@ -235,11 +246,13 @@ void define_work(CLI::App& app, Config& config) {
          "How long ranks may wait for a tensor of others before it is reported; 0: for ever")
       ->envname("RUEDAD_STALL_CHECK_SECONDS")
       ->check(CLI::Range(0.0, 86'400.0))
+      ->check(is_number())
       ->capture_default_str();
   app.add_option("--stall-shutdown-seconds", config.stall_shutdown_seconds,
                  "How long they may wait before the job is ended; 0: for ever")
       ->envname("RUEDAD_STALL_SHUTDOWN_SECONDS")
       ->check(CLI::Range(0.0, 86'400.0))
+      ->check(is_number())
       ->capture_default_str();
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <sstream>
@@ -20,6 +22,16 @@ namespace rueda::agent {
 namespace {
 
 constexpr int kUsageError = 2;
+
+// CLI::Range takes "nan", which is neither below the least value nor above the most.
+CLI::Validator is_number() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        return std::isnan(std::strtod(text.c_str(), nullptr)) ? text + " is no number"
+                                                              : std::string();
+      },
+      "");
+}
 
 class UsageFormatter : public CLI::Formatter {
  public:
@@ -141,19 +153,23 @@ Flags add_flags(CLI::App& app, Options& options, Seconds& seconds, std::string& 
   app.add_option("--start-timeout", seconds.start_timeout,
                  "Seconds for daemons and nodes to come up")
       ->check(CLI::Range(0.1, kMaxSeconds))
+      ->check(is_number())
       ->capture_default_str();
   app.add_option("--grace", seconds.grace,
                  "Seconds that ranks have to end by themselves, and then again after SIGTERM")
       ->check(CLI::Range(0.0, kMaxSeconds))
+      ->check(is_number())
       ->capture_default_str();
   app.add_option("--stall-check-seconds", seconds.stall_check,
                  "Report a tensor for which ranks have waited so long for others; 0: never "
                  "(or $RUEDA_STALL_CHECK_TIME_SECONDS; default: the daemon's)")
-      ->check(CLI::Range(0.0, kMaxSeconds));
+      ->check(CLI::Range(0.0, kMaxSeconds))
+      ->check(is_number());
   app.add_option("--stall-shutdown-seconds", seconds.stall_shutdown,
                  "End the job when ranks have waited so long for others; 0: never (or "
                  "$RUEDA_STALL_SHUTDOWN_TIME_SECONDS; default: the daemon's)")
-      ->check(CLI::Range(0.0, kMaxSeconds));
+      ->check(CLI::Range(0.0, kMaxSeconds))
+      ->check(is_number());
   app.add_option("--timeline-filename", options.timeline,
                  "Write a timeline of the job to this file (or $RUEDA_TIMELINE)");
   app.add_flag("--timeline-chunks", options.timeline_has_chunks,
@@ -233,7 +249,8 @@ void add_agreement_flags(CLI::App& app, AgreementSettings& settings) {
   app.add_option("--cycle-time-ms", settings.cycle_time_ms,
                  "With --coordination cached, global-sleep or nonblocking: milliseconds from cycle "
                  "to cycle, as in 2.5 (or $RUEDA_CYCLE_TIME; default: 1)")
-      ->check(CLI::Range(kMinCycleTimeMs, kMaxCycleTimeMs));
+      ->check(CLI::Range(kMinCycleTimeMs, kMaxCycleTimeMs))
+      ->check(is_number());
   app.add_option("--sleep-agreed-every", settings.sleep_agreed_every,
                  "With --coordination global-sleep: cycles from one agreement on the sleep to the "
                  "next (or $RUEDA_SLEEP_AGREED_EVERY; default: 1)")

@@ -154,17 +154,27 @@ TEST_F(ConfigTest, SizesAreTakenWithSuffixes) {
 }
 
 TEST_F(ConfigTest, ValuesThatCannotBeAreRefusedAndNamed) {
-  const std::vector<std::pair<std::string, std::string>> wrong{
-      {"--chunk-bytes", "4095"},    {"--chunk-bytes", "5M"},
-      {"--chunk-bytes", "-1"},      {"--staging-bytes", "1000"},
-      {"--reduce-threads", "65"},   {"--fusion-threshold", "-1"},
-      {"--fusion-threshold", "1X"}, {"--coordination", "telepathy"},
-      {"--timeout-ms", "99"},       {"--timeout-ms", "soon"},
-      {"--start-timeout-ms", "0"},  {"--control-port", "65536"},
-      {"--data-port", "-1"},        {"--http-port", "http"},
-      {"--log-level", "loud"},      {"--log-format", "xml"},
-      {"--fault", "reduce"},        {"--node-id", std::string(64, 'x')},
-      {"--streams", "0"},           {"--streams", "17"}};
+  const std::vector<std::pair<std::string, std::string>> wrong{{"--chunk-bytes", "4095"},
+                                                               {"--chunk-bytes", "5M"},
+                                                               {"--chunk-bytes", "-1"},
+                                                               {"--staging-bytes", "1000"},
+                                                               {"--reduce-threads", "65"},
+                                                               {"--fusion-threshold", "-1"},
+                                                               {"--fusion-threshold", "1X"},
+                                                               {"--coordination", "telepathy"},
+                                                               {"--timeout-ms", "99"},
+                                                               {"--timeout-ms", "soon"},
+                                                               {"--start-timeout-ms", "0"},
+                                                               {"--control-port", "65536"},
+                                                               {"--data-port", "-1"},
+                                                               {"--http-port", "http"},
+                                                               {"--log-level", "loud"},
+                                                               {"--log-format", "xml"},
+                                                               {"--fault", "reduce"},
+                                                               {"--node-id", std::string(64, 'x')},
+                                                               {"--streams", "0"},
+                                                               {"--streams", "17"},
+                                                               {"--stall-check-seconds", "nan"}};
   for (const auto& [flag, value] : wrong) {
     const auto [code, printed] = bad({flag, value});
     EXPECT_NE(code, 0) << flag << ' ' << value;

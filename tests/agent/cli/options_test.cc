@@ -179,6 +179,13 @@ TEST(Options, ReadsTheCycle) {
               HasSubstr("--sleep-agreed-every"));
 }
 
+TEST(Options, SecondsAreNumbers) {
+  for (const char* flag :
+       {"--start-timeout", "--grace", "--stall-check-seconds", "--stall-shutdown-seconds"}) {
+    EXPECT_THAT(error_of({flag, "nan", "p"}), HasSubstr(flag));
+  }
+}
+
 TEST(Options, ReadsWhatIsTunedAndReplayed) {
   const AgreementSettings nothing = parsed({"p"}).agreement;
   EXPECT_FALSE(nothing.autotunes);
