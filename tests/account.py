@@ -4,11 +4,13 @@ have failed beside others and passed alone.
 
     account.py TIER FOLDER
 
-FOLDER holds stages.tsv (a line a stage: seconds, a tab, its name), the junit files that ctest wrote (*.xml) and unsteady.txt (a
-line for each test that failed and then passed: build, a blank, name). Prints the account, and at its end one line "over: WHY" for
+FOLDER holds stages.tsv (a line a stage: seconds, a tab, its name), the junit files that ctest wrote (*.xml), unsteady.txt (a
+line for each test that failed and then passed: build, a blank, name) and speed.txt (what speed.py printed at the begin and at the
+end). Prints the account, and at its end one line "over: WHY" for
 each reason to fail. Exits with 1 if there is one.
 
-Budgets are in tests/budgets.txt. The ledger of unsteady tests is a file of the machine (RUEDA_TEST_LEDGER, or
+Budgets are in tests/budgets.txt; on a machine that is slower than the one they were written on, they are as many times larger, up
+to three times. The ledger of unsteady tests is a file of the machine (RUEDA_TEST_LEDGER, or
 rueda/test-ledger.json in the user's cache folder) and the table in docs/testing.md: who is in either within the last 20 runs, and
 fails again, fails for good.
 """
@@ -25,6 +27,7 @@ import xml.etree.ElementTree
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SLOWEST = 15
 REMEMBERED_RUNS = 20
+MOST_SLOWNESS = 3.0
 
 
 def read_lines(path):
@@ -63,15 +66,22 @@ def read_tests(paths):
     return tests
 
 
-def over_budget(tier, budgets, stages):
+def read_slowness(lines):
+    """Returns how many times longer than in the budgets something may take: the mean of what speed.py printed, at least 1."""
+    multiples = [float(line) for line in lines]
+    return min(max(sum(multiples) / len(multiples), 1.0), MOST_SLOWNESS) if multiples else 1.0
+
+
+def over_budget(tier, budgets, stages, slowness=1.0):
     """Yields a sentence for each budget of the tier that the stages together have exceeded. `total` counts all stages, and
-    another word those whose names begin with it."""
+    another word those whose names begin with it. A machine of that slowness may take as many times longer."""
     for (of, what), limit_s in sorted(budgets.items()):
         if of != tier:
             continue
         took_s = sum(seconds for seconds, name in stages if what == "total" or name.split()[0] == what)
-        if took_s > limit_s:
-            yield f"the budget of {tier}, {what}: {took_s} s of {limit_s} s (tests/budgets.txt)"
+        if took_s > limit_s * slowness:
+            allowed = f"{limit_s} s" + (f" times {slowness:.2f}, this machine's slowness" if slowness > 1 else "")
+            yield f"the budget of {tier}, {what}: {took_s} s of {allowed} (tests/budgets.txt)"
 
 
 def rows_of_document(text):
@@ -134,7 +144,10 @@ def main():
     stages = read_stages(read_lines(os.path.join(folder, "stages.tsv")))
     print_account(stages, read_tests(sorted(glob.glob(os.path.join(folder, "*.xml")))))
 
-    reasons = list(over_budget(tier, read_budgets(read_lines(os.path.join(ROOT, "tests", "budgets.txt"))), stages))
+    speed = read_lines(os.path.join(folder, "speed.txt"))
+    print(f"\nThis machine took {' and '.join(speed) or '1'} times as long as that of the budgets (tests/speed.py).")
+    reasons = list(over_budget(tier, read_budgets(read_lines(os.path.join(ROOT, "tests", "budgets.txt"))), stages,
+                               read_slowness(speed)))
     unsteady = read_lines(os.path.join(folder, "unsteady.txt"))
     path, today, head = ledger_path(), datetime.date.today().isoformat(), commit()
     ledger = read_ledger(path)

@@ -74,6 +74,27 @@ class AccountTest(unittest.TestCase):
         self.assertEqual(list(account.over_budget("change", budgets, stages)),
                          ["the budget of change, test: 110 s of 100 s (tests/budgets.txt)"])
 
+    # A run of 3,316 s once failed on a machine that takes more than twice as long for everything.
+    def test_a_slow_machine_may_take_as_many_times_longer(self):
+        stages = account.read_stages(["150\ttest release"])
+        budgets = account.read_budgets(["change test 100"])
+        self.assertEqual(list(account.over_budget("change", budgets, stages, 1.6)), [])
+        self.assertEqual(list(account.over_budget("change", budgets, stages, 1.4)),
+                         ["the budget of change, test: 150 s of 100 s times 1.40, this machine's slowness (tests/budgets.txt)"])
+
+    def test_slowness_is_the_mean_and_never_below_one_nor_without_bound(self):
+        self.assertEqual(account.read_slowness([]), 1)
+        self.assertEqual(account.read_slowness(["0.5", "0.7"]), 1)
+        self.assertEqual(account.read_slowness(["1.5", "2.5"]), 2)
+        self.assertEqual(account.read_slowness(["10"]), account.MOST_SLOWNESS)
+
+    def test_the_machine_is_measured(self):
+        done = subprocess.run([os.path.join(ROOT, "tests", "speed.py")], text=True, check=True, stdout=subprocess.PIPE)
+        self.assertGreater(float(done.stdout), 0)
+        self.write("stages.tsv", "3\tpackages\n")
+        self.write("speed.txt", done.stdout)
+        self.assertIn(f"took {done.stdout.strip()} times as long", self.run_account().stdout)
+
     def test_a_broken_budget_is_an_error(self):
         with self.assertRaisesRegex(ValueError, "line 1"):
             account.read_budgets(["change total soon"])

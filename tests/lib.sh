@@ -12,11 +12,14 @@ skipped=()
 stage_name=''
 stage_began=0
 
-# begin_account: forgets what is left of the run before.
+# begin_account: forgets what is left of the run before, and measures the machine.
 begin_account() {
   rm -rf "$account"
   mkdir -p "$account"
+  measure_speed
 }
+
+measure_speed() { /usr/bin/python3 tests/speed.py >>"$account/speed.txt"; }
 
 # stage NAME: counts what follows as this stage, until the next one. A budget may name the first word (budgets.txt).
 stage() {
@@ -146,6 +149,7 @@ run_fuzzers() {
 finish() {
   local log=build/account.log reason
   end_stage
+  measure_speed
   /usr/bin/python3 tests/account.py "$1" "$account" 2>&1 | tee "$log" || true
   grep -q ' s  together$' "$log" || note_failure "the account"
   while read -r reason; do note_failure "$reason"; done < <(sed -n 's/^over: //p' "$log")
