@@ -15,8 +15,8 @@ installed is named, and left out.
 --model compares a training step: each tensor of the model is a submission of its own for Rueda, in an arena, and for Horovod;
 Gloo and Open MPI get all of them as one flat buffer, in one all-reduce; ddp is PyTorch's DistributedDataParallel on Gloo.
 --coordination measures Rueda once a mode, --streams once a number of TCP streams, --wire once a wire dtype, --preset,
---algorithm and --transport once a name; the first one is compared with the others, too. --before measures another build of
-Rueda in turn with this one.
+--algorithm and --transport once a name, --fusion once a threshold; the first one is compared with the others, too. --before
+measures another build of Rueda in turn with this one.
 
 Exit codes: 0; 1 an error or a wrong result; 2 a wrong command line; 3 a ratio to a peer below --require-ratio."""
 
@@ -55,6 +55,8 @@ def parse_arguments(arguments):
                         help="algorithms between Rueda's nodes, as in ring,central,central:2 (with two servers)")
     parser.add_argument("--transport", type=lambda text: text.split(","), default=[None], metavar="NAMES",
                         help="transports between Rueda's nodes, as in tcp,grpc")
+    parser.add_argument("--fusion", type=lambda text: text.split(","), default=[None], metavar="SIZES",
+                        help="fusion thresholds of Rueda, as in 64M,0 (0: each tensor alone); for --model")
     parser.add_argument("--before", metavar="BIN_DIR", help="another build's bin folder, measured as 'Rueda before'")
     parser.add_argument("--netns", action="store_true",
                         help="each node in a network namespace of its own, joined by veth; needs root")
@@ -86,7 +88,8 @@ def make_work(options):
 def choose_sides(options, work, network, log):
     """Returns the sides that can take part, and logs why the others cannot."""
     present, left_out = [], {}
-    ours = {name: getattr(options, name) for name in ("coordination", "streams", "wire", "preset", "algorithm", "transport")}
+    varied = ("coordination", "streams", "wire", "preset", "algorithm", "transport", "fusion")
+    ours = {name: getattr(options, name) for name in varied}
     for side in make_sides(options.side, options.bin_dir, ours, options.before):
         why = side.missing(work, network)
         if why:

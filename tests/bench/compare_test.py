@@ -160,6 +160,11 @@ class RuedaTest(unittest.TestCase):
         self.assertEqual([(side.name, side.bin_dir) for side in made[:2]], [("Rueda", "/new"), ("Rueda before", "/old")])
         self.assertEqual(len(made), 3)
 
+    def test_a_fusion_threshold_is_a_side_of_its_own(self):
+        made = sides.make_sides(["rueda"], "/bin", {"fusion": ["64M", "0"]})
+        self.assertEqual([side.name for side in made], ["Rueda fusion 64M", "Rueda fusion 0"])
+        self.assertEqual([side.flags for side in made], [["--fusion-threshold", "64M"], ["--fusion-threshold", "0"]])
+
     def test_a_wire_dtype_is_a_side_of_its_own(self):
         names = [side.name for side in sides.make_sides(
             ["rueda"], "/bin", {"coordination": ["locked"], "streams": ["2"], "wire": ["same", "bfloat16"]})]

@@ -11,18 +11,19 @@ RENDEZVOUS_PORT = 29400  # is free, because the namespace is the comparison's ow
 
 
 class Rueda(Side):
-    """Rueda in one mode of coordination, with so many TCP streams, this wire dtype, and so on; what is not given is the daemon's
+    """Rueda in one mode of coordination, with so many TCP streams, this wire dtype, fusion threshold, and so on; what is not given is the daemon's
     choice. `label` names a build other than the first."""
 
     kind = "ours"
 
     def __init__(self, bin_dir, coordination=None, streams=None, wire=None, preset=None, algorithm=None, transport=None,
-                 label=None):
+                 fusion=None, label=None):
         self.name = " ".join(["Rueda", *filter(None, (preset, algorithm, transport, coordination, streams and f"x{streams}", wire,
-                                                      label))])
+                                                      fusion and f"fusion {fusion}", label))])
         self.bin_dir = bin_dir
         self.flags = []
-        for flag, value in (("--coordination", coordination), ("--preset", preset), ("--transport", transport)):
+        for flag, value in (("--coordination", coordination), ("--preset", preset), ("--transport", transport),
+                            ("--fusion-threshold", fusion)):
             self.flags += [flag, value] if value else []
         if algorithm:  # central:2 is the central algorithm with two servers
             name, _, servers = algorithm.partition(":")
