@@ -40,12 +40,12 @@ class NamesTest(IntegrationTest):
 
     @unittest.skipUnless(HAS_TORCH, "PyTorch is not installed (deploy/packages.sh test installs it)")
     def test_tensors_of_pytorch_without_a_name(self):
-        self.check("tensors", *harness.amount((20_000, 64), (LONG_CALLS // 4, 0), (6_000, 64)))
+        self.check("tensors", *harness.amount((8_000, 64), (LONG_CALLS // 4, 0), (6_000, 64)))
 
     @unittest.skipUnless(HAS_TORCH, "PyTorch is not installed (deploy/packages.sh test installs it)")
     def test_calls_of_torch_distributed(self):
         """Each group that came and went once had names of its own."""
-        self.check("groups", *harness.amount((20_000, 64), (LONG_CALLS // 4, 0), (6_000, 64)), most_kib=harness.amount(1500, MOST_KIB))
+        self.check("groups", *harness.amount((8_000, 64), (LONG_CALLS // 4, 0), (6_000, 64)), most_kib=harness.amount(1500, MOST_KIB))
 
     @harness.needs_long_tier
     def test_shapes_that_never_come_again(self):
