@@ -139,8 +139,23 @@ void define_network(CLI::App& app, Config& config) {
       ->envname("RUEDAD_TRANSPORT")
       ->check(CLI::IsMember({"auto", "rdma", "tcp", "grpc"}))
       ->capture_default_str();
+  app.add_option(
+         "--rdma-devices", config.rdma_devices,
+         "RDMA devices by name, with commas between, that the streams to a neighbour use in "
+         "turn, such as mlx5_0,mlx5_1 with --streams 2; on all nodes as many, in the order "
+         "in which they reach each other. Without it: the device of the peer's network")
+      ->envname("RUEDAD_RDMA_DEVICES")
+      ->delimiter(',')
+      ->expected(1, 64);
+  app.add_option(
+         "--rdma-poll-us", config.rdma_poll_us,
+         "For so many microseconds after the last work of an RDMA device its loop looks for "
+         "what has come and does not sleep, which costs a core; 0: it waits for events")
+      ->envname("RUEDAD_RDMA_POLL_US")
+      ->check(CLI::Range(0, 1'000'000))
+      ->capture_default_str();
   app.add_option("--streams", config.streams,
-                 "TCP streams to each neighbour, for one flow of work; the same on all nodes")
+                 "Streams to each neighbour, for one flow of work; the same on all nodes")
       ->envname("RUEDAD_STREAMS")
       ->check(CLI::Range(uint32_t{1}, transport::kMaxStreams))
       ->capture_default_str();

@@ -58,6 +58,8 @@ struct Config {
   std::string tcp_congestion = "auto";
   uint32_t streams = 1;            // To each neighbour.
   std::string transport = "auto";  // It is "auto", "rdma", "tcp" or "grpc".
+  std::vector<std::string> rdma_devices;
+  int64_t rdma_poll_us = 0;
   std::string log_level = "info";
   std::string log_format = "text";
   bool is_private = false;  // True for a launcher's daemon, which serves one job.

@@ -129,12 +129,13 @@ RdmaChoice choose_rdma(const Config& config) {
   RdmaChoice choice;
   if (config.transport == "tcp" || config.transport == "grpc") return choice;
   choice.is_required = config.transport == "rdma";
-  const Status viability = transport::rdma_viability();
+  const Status viability = transport::rdma_viability(config.rdma_devices);
   choice.is_used = viability.is_ok();
   std::error_code error;
   const bool has_device = std::filesystem::directory_iterator("/sys/class/infiniband", error) !=
                           std::filesystem::directory_iterator();
-  if (choice.is_required || has_device) choice.trouble = viability;
+  const bool is_expected = choice.is_required || has_device || !config.rdma_devices.empty();
+  if (is_expected) choice.trouble = viability;
   return choice;
 }
 
@@ -154,7 +155,9 @@ std::vector<std::unique_ptr<engine::DataLoop>> make_data_loops(const Config& con
         (is_rdma ? daemon.rdma_channels : daemon.rdma_fallbacks).Increment();
       };
       Status why;
-      upgrader = transport::make_rdma_upgrader(loop, {rdma.is_required, count}, why);
+      transport::RdmaOptions options{rdma.is_required, config.rdma_devices,
+                                     std::chrono::microseconds(config.rdma_poll_us), count};
+      upgrader = transport::make_rdma_upgrader(loop, std::move(options), why);
     }
     auto made = config.transport == "grpc"
                     ? transport::make_grpc_transport(loop, tcp)

@@ -52,6 +52,9 @@ DaemonMetrics make_daemon_metrics(prometheus::Registry& registry) {
   const auto message = [&control](const char* kind, const char* direction) -> Counter& {
     return control.Add({{"kind", kind}, {"direction", direction}});
   };
+  Family<Counter>& input_bytes =
+      counters(registry, "rueda_network_input_bytes_total",
+               "Inputs that began their way round the ring, by whose memory they left.");
   Family<Gauge>& loop_stall = gauges(registry, "rueda_loop_stall_seconds",
                                      "How long a loop has owed an answer; 0: it turns.");
   return DaemonMetrics{
@@ -75,6 +78,8 @@ DaemonMetrics make_daemon_metrics(prometheus::Registry& registry) {
       .rdma_fallbacks = single_counter(
           registry, "rueda_rdma_fallbacks_total",
           "Channels that are over TCP because RDMA could not be had on one of their ends."),
+      .inputs_from_arenas = input_bytes.Add({{"from", "arena"}}),
+      .inputs_from_buffers = input_bytes.Add({{"from", "buffer"}}),
       .job_failures =
           single_counter(registry, "rueda_job_failures_total", "Jobs that ended in failure."),
       .strangers_sent_away =

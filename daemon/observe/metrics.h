@@ -96,6 +96,11 @@ struct DaemonMetrics {
   // channels that are over TCP instead
   prometheus::Counter& rdma_channels;
   prometheus::Counter& rdma_fallbacks;
+  // rueda_network_input_bytes_total{from}: inputs that began their way to other nodes round the
+  // ring from the rank's own memory ("arena"), or from the daemon's, where ranks were added up or
+  // values were copied ("buffer")
+  prometheus::Counter& inputs_from_arenas;
+  prometheus::Counter& inputs_from_buffers;
   prometheus::Counter& job_failures;  // rueda_job_failures_total
   // rueda_strangers_sent_away_total: control links that no job needed, and that were closed for
   // others or after a while

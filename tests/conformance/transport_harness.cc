@@ -40,15 +40,19 @@ std::optional<Fabric> fallback_fabric() {
 }
 
 // Returns the fabric with RDMA, if a device has the address that RUEDA_TEST_RDMA_ADDRESS names, as
-// in tests/rdma. A channel that is over TCP then fails.
-std::optional<Fabric> rdma_fabric() {
+// in tests/rdma. A channel that is over TCP then fails. With a time to poll, the loop polls.
+std::optional<Fabric> rdma_fabric(std::chrono::microseconds poll) {
   const char* const address = std::getenv("RUEDA_TEST_RDMA_ADDRESS");
   if (address == nullptr) return std::nullopt;
   const std::string host = address;
-  return Fabric{"rdma", host + ":0", host + ":1", [] {
-                  return [](boost::asio::io_context& io) {
+  const std::string name = poll.count() > 0 ? "rdma_polled" : "rdma";
+  return Fabric{name, host + ":0", host + ":1", [poll] {
+                  return [poll](boost::asio::io_context& io) {
                     Status why;
-                    auto upgrader = make_rdma_upgrader(io, {.is_required = true}, why);
+                    RdmaOptions options;
+                    options.is_required = true;
+                    options.poll = poll;
+                    auto upgrader = make_rdma_upgrader(io, std::move(options), why);
                     EXPECT_TRUE(why.is_ok()) << why.message();
                     return make_tcp_transport(io, {}, std::move(upgrader));
                   };
@@ -77,9 +81,9 @@ std::vector<Fabric> all_fabrics() {
   boost::asio::io_context probe;
   if (make_tcp_transport(probe)->listen(tcp6.any_address).is_ok()) fabrics.push_back(tcp6);
   if (const std::optional<Fabric> fallback = fallback_fabric()) fabrics.push_back(*fallback);
-  if (const std::optional<Fabric> rdma = rdma_fabric()) {
-    fabrics.push_back(*rdma);
-    fabrics.push_back(striped(*rdma, 2));
+  if (const std::optional<Fabric> rdma = rdma_fabric({})) fabrics.push_back(*rdma);
+  if (const std::optional<Fabric> polled = rdma_fabric(std::chrono::microseconds(100))) {
+    fabrics.push_back(striped(*polled, 2));
   }
   return fabrics;
 }

@@ -74,6 +74,8 @@ TEST(Metrics, EachDaemonFieldHasItsOwnSeries) {
   daemon.gpu_staged_submissions.Increment(23);
   daemon.rdma_channels.Increment(24);
   daemon.rdma_fallbacks.Increment(25);
+  daemon.inputs_from_arenas.Increment(26);
+  daemon.inputs_from_buffers.Increment(27);
   const std::string text = metrics.render();
   for (const char* line : {"rueda_clients 1\n",
                            "rueda_jobs 2\n",
@@ -99,7 +101,9 @@ TEST(Metrics, EachDaemonFieldHasItsOwnSeries) {
                            "rueda_gpu_staged_clients 22\n",
                            "rueda_gpu_staged_submissions_total 23\n",
                            "rueda_rdma_channels_total 24\n",
-                           "rueda_rdma_fallbacks_total 25\n"}) {
+                           "rueda_rdma_fallbacks_total 25\n",
+                           "rueda_network_input_bytes_total{from=\"arena\"} 26\n",
+                           "rueda_network_input_bytes_total{from=\"buffer\"} 27\n"}) {
     EXPECT_THAT(text, HasSubstr(line));
   }
 }

@@ -6,7 +6,7 @@
 #   tests/rdma/guest.sh [--memory MiB] [--seconds N] [--shared FOLDER] [--pid FILE] [--link SOCKET --number 1|2] COMMAND [ARGUMENT...]
 #
 # The command runs as root in the current folder, without a limit of locked memory. RUEDA_TEST_RDMA_ADDRESS is the address of the
-# device's network. The exit status is the command's; 77: there can be no such machine here, and the text says why.
+# device's network. The device is rxe0; a machine alone has a second one, rxe1, on a network of its own. The exit status is the command's; 77: there can be no such machine here, and the text says why.
 # The kernel's package is downloaded once, into RUEDA_RDMA_GUEST or ~/.cache/rueda/rdma-guest.
 #
 # --shared   a folder of this machine in which the command may write, as RUEDA_TEST_SHARED
@@ -87,6 +87,12 @@ fi
 ip link set "$network" mtu 4200 up
 ip addr add "$address/24" dev "$network"
 chroot /new rdma link add rxe0 type rxe netdev "$network" || give_up "no Soft-RoCE"
+if [ "$network" = rdma0 ]; then
+  ip link add rdma1 type dummy
+  ip link set rdma1 mtu 4200 up
+  ip addr add 10.78.0.1/24 dev rdma1
+  chroot /new rdma link add rxe1 type rxe netdev rdma1 || give_up "no second device"
+fi
 for _ in 1 2 3 4 5 6 7 8 9 10; do
   grep -q ACTIVE /sys/class/infiniband/rxe0/ports/1/state && break
   usleep 200000

@@ -7,7 +7,7 @@ set -euo pipefail
 build="$(realpath "$1")"
 source="$(realpath "$2")"
 cd "$source"
-exec tests/rdma/guest.sh --seconds 540 bash -euo pipefail -c "
+exec tests/rdma/guest.sh --seconds 580 env "RUEDA_TEST_TIER=${RUEDA_TEST_TIER:-}" bash -euo pipefail -c "
   '$build/bin/transport_conformance_test' --gtest_filter='*rdma*' --gtest_brief=1 2>&1 |
     grep -v '\[info\|\[warning\|^Running main'
   /usr/bin/python3 tests/integration/run.py rdma_guest_test '$build' '$source'"

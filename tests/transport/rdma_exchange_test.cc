@@ -28,7 +28,9 @@ class RdmaExchange : public testing::TcpTransportTest {
 
   void begin(bool is_required) {
     Status why;
-    auto upgrader = make_rdma_upgrader(io_, {.is_required = is_required}, why);
+    RdmaOptions options;
+    options.is_required = is_required;
+    auto upgrader = make_rdma_upgrader(io_, options, why);
     if (!why.is_ok()) GTEST_SKIP() << why.message();
     transport_ = make_tcp_transport(io_, {.hello_timeout_ms = 20'000}, std::move(upgrader));
     address_ = transport_->listen("127.0.0.1:0").value();
@@ -91,6 +93,33 @@ TEST_F(RdmaExchange, APeerThatCouldIsToldWhyItIsNot) {
   EXPECT_EQ(theirs.is_able, 0);
   EXPECT_NE(rdma::reason_of(theirs).find("RDMA device"), std::string::npos);
   EXPECT_TRUE(run_until([&] { return channel_ != nullptr; }));
+}
+
+TEST_F(RdmaExchange, WhoSpreadsStreamsOverAnotherNumberOfDevicesIsToldSo) {
+  expect_channel();
+  asio::ip::tcp::socket socket = dial();
+  ASSERT_EQ(offer(socket), tcp::HelloAnswer::kUpgrade);
+  rdma::Offer ours;
+  ours.is_able = 1;
+  ours.rails = 2;
+  say(socket, ours);
+  const auto theirs = hear<rdma::Offer>(socket);
+  EXPECT_EQ(theirs.is_able, 0);
+  EXPECT_EQ(theirs.rails, 0);
+  EXPECT_EQ(rdma::reason_of(theirs), "the peer has 2 devices in --rdma-devices, and this daemon 0");
+  EXPECT_TRUE(run_until([&] { return channel_ != nullptr; }));
+}
+
+TEST(RdmaRails, StreamsOfAChannelTakeRailsInTurnAndChannelsBeginAtDifferentOnes) {
+  ChannelId id;
+  id.from_node = 3;
+  id.to_node = 4;
+  const uint32_t first = rdma::rail_number(id);
+  id.stream = 1;
+  EXPECT_EQ(rdma::rail_number(id), first + 1);
+  id.stream = 0;
+  id.process_set = 1;
+  EXPECT_EQ(rdma::rail_number(id), first + 1);
 }
 
 TEST_F(RdmaExchange, WhoOffersNothingIsWelcomedAsBefore) {

@@ -24,7 +24,7 @@ transport::FrameKind kind_of(core::RingPhase phase) {
 
 RingPath::RingPath(boost::asio::io_context& loop, transport::Transport& transport,
                    const WayContext& context, RingLink& link, RetainedResults& retained,
-                   const AlgorithmProbe& probe)
+                   const AlgorithmProbe& probe, observe::DaemonMetrics& metrics)
     : loop_(loop),
       options_(context.options),
       kernels_(context.kernels),
@@ -35,6 +35,7 @@ RingPath::RingPath(boost::asio::io_context& loop, transport::Transport& transpor
       link_(link),
       retained_(retained),
       probe_(probe),
+      metrics_(metrics),
       lent_(transport, geometry_.slots() + geometry_.origin_buffers()),
       acknowledgements_(options_.self, options_.nodes(), link) {}
 
@@ -236,6 +237,7 @@ transport::SendBuffer RingPath::take_input(const Operation& operation, const cor
                                            core::ElementRange range, uint32_t buffer) {
   if (const auto lent = lent_.to_send(operation, range, link_.origin_cookie(buffer))) {
     if (operation.check) operation.check->look(lent->data, lent->bytes);
+    metrics_.inputs_from_arenas.Increment(static_cast<double>(lent->bytes));
     return *lent;
   }
   const StageTimer timer(operation.trace.get(), &OperationTrace::local_reduce);
@@ -245,7 +247,9 @@ transport::SendBuffer RingPath::take_input(const Operation& operation, const cor
   } else {
     kernels_.read(operation, range, values);
   }
-  return {values, static_cast<size_t>(operation.wire_bytes(range.count())), link_.region()};
+  const auto bytes = static_cast<size_t>(operation.wire_bytes(range.count()));
+  metrics_.inputs_from_buffers.Increment(static_cast<double>(bytes));
+  return {values, bytes, link_.region()};
 }
 
 void RingPath::originate_later(Seq seq) {

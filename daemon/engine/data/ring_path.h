@@ -23,6 +23,7 @@
 #include "daemon/engine/data/algorithm_probe.h"
 #include "daemon/engine/data/data_host.h"
 #include "daemon/engine/data/retained_results.h"
+#include "daemon/observe/metrics.h"
 #include "daemon/transport/transport.h"
 
 namespace rueda::engine {
@@ -32,7 +33,7 @@ class RingPath {
   // All of them outlive the object.
   RingPath(boost::asio::io_context& loop, transport::Transport& transport,
            const WayContext& context, RingLink& link, RetainedResults& retained,
-           const AlgorithmProbe& probe);
+           const AlgorithmProbe& probe, observe::DaemonMetrics& metrics);
 
   // Opens the channels of the link.
   void open();
@@ -148,6 +149,7 @@ class RingPath {
   const SlotGeometry& geometry_ = link_.geometry();
   RetainedResults& retained_;
   const AlgorithmProbe& probe_;
+  observe::DaemonMetrics& metrics_;
   ZeroCopyBuffers lent_;  // places: slots, for what comes in, then origin buffers
   Acknowledgements acknowledgements_;
   std::vector<transport::FrameHeader> early_;  // their payloads wait in their slots

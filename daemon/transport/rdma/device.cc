@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include <boost/asio/post.hpp>
 #include <fcntl.h>
 #include <ifaddrs.h>
 #include <netinet/in.h>
@@ -41,6 +42,15 @@ std::array<uint8_t, 16> gid_bytes(const boost::asio::ip::address& address) {
   return mapped.to_bytes();
 }
 
+// Returns true if the GID is an address of that family which is not of its link alone.
+bool is_of_family(const ibv_gid& gid, const boost::asio::ip::address& address) {
+  boost::asio::ip::address_v6::bytes_type bytes;
+  std::memcpy(bytes.data(), gid.raw, bytes.size());
+  const boost::asio::ip::address_v6 found(bytes);
+  return found.is_v4_mapped() == address.is_v4() && !found.is_link_local() &&
+         !found.is_unspecified();
+}
+
 // Returns the name of the network interface with the address, or "".
 std::string interface_of(const boost::asio::ip::address& address) {
   ifaddrs* list = nullptr;
@@ -66,8 +76,8 @@ std::string interface_of(const boost::asio::ip::address& address) {
 // --- Device --------------------------------------------------------------------------------------
 
 Result<std::shared_ptr<Device>> Device::open(boost::asio::io_context& io, const Verbs& verbs,
-                                             ibv_device* device) {
-  std::shared_ptr<Device> opened(new Device(io, verbs, verbs.get_device_name(device)));
+                                             ibv_device* device, std::chrono::microseconds poll) {
+  std::shared_ptr<Device> opened(new Device(io, verbs, verbs.get_device_name(device), poll));
   if (Status status = opened->set_up(device); !status.is_ok()) return status;
   opened->wait();
   return opened;
@@ -115,14 +125,51 @@ void Device::wait() {
 }
 
 // Takes events. A queue is destroyed only when all its events are acknowledged, so each event is
-// acknowledged before its handler is called, which may destroy any queue.
+// acknowledged before its queue hears of it, whose handler may destroy any queue.
 void Device::take_events() {
   ibv_cq* queue = nullptr;
-  void* handler = nullptr;
-  while (verbs_.get_cq_event(events_, &queue, &handler) == 0) {
+  void* context = nullptr;
+  while (verbs_.get_cq_event(events_, &queue, &context) == 0) {
     verbs_.ack_cq_events(queue, 1);
-    static_cast<CompletionHandler*>(handler)->on_completions();
+    static_cast<CompletionQueue*>(context)->on_event();
   }
+}
+
+void Device::remove_queue(CompletionQueue& queue) {
+  const auto found = std::find(queues_.begin(), queues_.end(), &queue);
+  if (found == queues_.end()) return;
+  if (is_looking_) {
+    *found = nullptr;
+  } else {
+    queues_.erase(found);
+  }
+}
+
+void Device::note_work() {
+  if (poll_.count() == 0) return;
+  poll_until_ = std::chrono::steady_clock::now() + poll_;
+  if (!std::exchange(is_polling_, true)) look_again();
+}
+
+// Looks into all queues in a fresh turn, so that everybody else on the loop has turns in between.
+// When the time is over, the queues are looked into once more, and armed by that.
+void Device::look_again() {
+  boost::asio::post(io_, [weak = weak_from_this()] {
+    const std::shared_ptr<Device> self = weak.lock();
+    if (self == nullptr) return;
+    self->is_polling_ = std::chrono::steady_clock::now() < self->poll_until_;
+    self->look_into_all();
+    if (self->is_polling_) self->look_again();
+  });
+}
+
+void Device::look_into_all() {
+  is_looking_ = true;
+  for (size_t i = 0; i < queues_.size(); ++i) {
+    if (queues_[i] != nullptr) queues_[i]->look();
+  }
+  is_looking_ = false;
+  std::erase(queues_, nullptr);
 }
 
 Result<ibv_mr*> Device::register_memory(std::span<std::byte> memory, int access) const {
@@ -162,8 +209,21 @@ Status Devices::is_viable() const {
     if (list != nullptr) verbs_.free_device_list(list);
     return {Code::kNotFound, "this machine has no RDMA device" + reason};
   }
+  std::string names;
+  for (int i = 0; i < count; ++i) {
+    names += (i > 0 ? ", " : "") + std::string(verbs_.get_device_name(list[i]));
+  }
+  Status status;
+  for (const std::string& rail : options_.rails) {
+    const bool is_there = std::any_of(list, list + count, [&](ibv_device* device) {
+      return rail == verbs_.get_device_name(device);
+    });
+    if (!is_there && status.is_ok()) {
+      status = {Code::kNotFound, "this machine has no RDMA device " + rail + "; it has " + names};
+    }
+  }
   verbs_.free_device_list(list);
-  return Status::ok();
+  return status;
 }
 
 // Opens all devices. A device that cannot be opened is ignored, unless there is no other.
@@ -174,7 +234,7 @@ Status Devices::open_all() {
   ibv_device** const list = verbs_.get_device_list(&count);
   Status failed;
   for (int i = 0; i < count; ++i) {
-    Result<std::shared_ptr<Device>> device = Device::open(io_, verbs_, list[i]);
+    Result<std::shared_ptr<Device>> device = Device::open(io_, verbs_, list[i], options_.poll);
     if (device.is_ok()) {
       devices_.push_back(std::move(device).value());
     } else if (failed.is_ok()) {
@@ -187,18 +247,44 @@ Status Devices::open_all() {
   return is_open_ ? Status::ok() : failed;
 }
 
-Result<LocalPort> Devices::find(const boost::asio::ip::address& local) {
+Result<LocalPort> Devices::find(const boost::asio::ip::address& local, uint32_t number) {
   if (Status status = open_all(); !status.is_ok()) return status;
+  Result<Found> found =
+      rails() == 0 ? find_by_address(local) : find_rail(local, options_.rails[number % rails()]);
+  if (!found.is_ok()) return found.status();
+  if (Status status = register_all(found.value().device); !status.is_ok()) return status;
+  return std::move(found).value().port;
+}
+
+Status Devices::register_all(size_t device) {
+  if (is_registered_[device]) return Status::ok();
+  for (const auto& [key, memory] : regions_) {
+    const Status status = devices_[device]->add_region(RegionKey{key}, memory);
+    if (!status.is_ok()) return status;
+  }
+  is_registered_[device] = true;
+  return Status::ok();
+}
+
+Result<Devices::Found> Devices::find_rail(const boost::asio::ip::address& local,
+                                          const std::string& name) const {
   for (size_t i = 0; i < devices_.size(); ++i) {
-    std::optional<LocalPort> port = find_port(devices_[i], local);
-    if (!port) continue;
-    for (const auto& [key, memory] : regions_) {
-      if (is_registered_[i]) break;
-      const Status status = devices_[i]->add_region(RegionKey{key}, memory);
-      if (!status.is_ok()) return status;
+    if (devices_[i]->name() != name) continue;
+    if (std::optional<LocalPort> port = find_port(devices_[i], local, true)) {
+      return Found{i, std::move(*port)};
     }
-    is_registered_[i] = true;
-    return *port;
+    return Status(Code::kNotFound, "the RDMA device " + name + " has no active port with an " +
+                                       (local.is_v4() ? "IPv4" : "IPv6") +
+                                       " address, such as the one by which the peer is reached");
+  }
+  return Status(Code::kNotFound, "the RDMA device " + name + " cannot be opened");
+}
+
+Result<Devices::Found> Devices::find_by_address(const boost::asio::ip::address& local) const {
+  for (size_t i = 0; i < devices_.size(); ++i) {
+    if (std::optional<LocalPort> port = find_port(devices_[i], local, false)) {
+      return Found{i, std::move(*port)};
+    }
   }
   return Status(Code::kNotFound, "no RDMA device of this machine has the address " +
                                      local.to_string() +
@@ -209,7 +295,8 @@ Result<LocalPort> Devices::find(const boost::asio::ip::address& local) {
 // With RoCE a port has a GID for each address of its network interface. With InfiniBand the
 // interface (IPoIB) is the device's, and the port is known by its LID.
 std::optional<LocalPort> Devices::find_port(const std::shared_ptr<Device>& device,
-                                            const boost::asio::ip::address& local) const {
+                                            const boost::asio::ip::address& local,
+                                            bool is_any) const {
   const std::array<uint8_t, 16> wanted = gid_bytes(local);
   std::optional<LocalPort> best;
   for (uint8_t port = 1; port <= device->attributes().phys_port_cnt; ++port) {
@@ -219,7 +306,8 @@ std::optional<LocalPort> Devices::find_port(const std::shared_ptr<Device>& devic
     if (found.attributes.link_layer == IBV_LINK_LAYER_INFINIBAND) {
       const std::filesystem::path interface = "/sys/class/net/" + interface_of(local);
       std::error_code error;
-      if (!std::filesystem::exists(interface / "device/infiniband" / device->name(), error)) {
+      if (!is_any &&
+          !std::filesystem::exists(interface / "device/infiniband" / device->name(), error)) {
         continue;
       }
       ibv_gid_entry entry{};
@@ -232,10 +320,11 @@ std::optional<LocalPort> Devices::find_port(const std::shared_ptr<Device>& devic
     for (int index = 0; index < std::min(found.attributes.gid_tbl_len, 256); ++index) {
       ibv_gid_entry entry{};
       if (verbs_.query_gid_entry(device->context(), port, static_cast<uint32_t>(index), &entry, 0,
-                                 sizeof(entry)) != 0 ||
-          std::memcmp(entry.gid.raw, wanted.data(), wanted.size()) != 0) {
+                                 sizeof(entry)) != 0) {
         continue;
       }
+      const bool is_wanted = std::memcmp(entry.gid.raw, wanted.data(), wanted.size()) == 0;
+      if (is_any ? !is_of_family(entry.gid, local) : !is_wanted) continue;
       found.gid_index = static_cast<uint8_t>(index);
       found.gid = entry.gid;
       if (entry.gid_type == IBV_GID_TYPE_ROCE_V2) return found;

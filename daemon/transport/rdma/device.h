@@ -6,6 +6,7 @@
 
 #ifdef RUEDA_HAS_VERBS
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -23,11 +24,24 @@
 
 namespace rueda::transport::rdma {
 
-// The one who looks into a completion queue when the device says that something has come.
-class CompletionHandler {
+// A completion queue, as its device sees it.
+class CompletionQueue {
  public:
-  virtual ~CompletionHandler() = default;
-  virtual void on_completions() = 0;
+  virtual ~CompletionQueue() = default;
+  // The event has come that the queue was armed for. It is not armed any more.
+  virtual void on_event() = 0;
+  // The device polls: something may have come.
+  virtual void look() = 0;
+};
+
+// Which devices a transport uses, and how it learns of completions.
+struct DeviceOptions {
+  // The names of the devices, which the channels' streams use in turn; the peer has as many. Empty:
+  // the device on whose network the peer is reached.
+  std::vector<std::string> rails;
+  // For so long after the last work the queues are looked into in each turn of the loop, which then
+  // never sleeps; afterwards the device is asked for events. 0: at once.
+  std::chrono::microseconds poll{0};
 };
 
 // One opened device. It belongs to a loop, and lives as long as a transport or a queue pair needs
@@ -35,7 +49,7 @@ class CompletionHandler {
 class Device : public std::enable_shared_from_this<Device> {
  public:
   static Result<std::shared_ptr<Device>> open(boost::asio::io_context& io, const Verbs& verbs,
-                                              ibv_device* device);
+                                              ibv_device* device, std::chrono::microseconds poll);
   ~Device();
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
@@ -57,15 +71,28 @@ class Device : public std::enable_shared_from_this<Device> {
   // ibv_reg_mr().
   Result<ibv_mr*> register_memory(std::span<std::byte> memory, int access) const;
 
+  // Keeps a queue, which is looked into while the device polls, until it is removed.
+  void add_queue(CompletionQueue& queue) { queues_.push_back(&queue); }
+  void remove_queue(CompletionQueue& queue);
+  // Something was posted, or has come: the device polls from now on, if it ever does.
+  void note_work();
+  // While it is true, queues need no events.
+  bool is_polling() const { return is_polling_; }
+
  private:
-  Device(boost::asio::io_context& io, const Verbs& verbs, std::string name)
-      : verbs_(verbs), name_(std::move(name)), readable_(io) {}
+  Device(boost::asio::io_context& io, const Verbs& verbs, std::string name,
+         std::chrono::microseconds poll)
+      : io_(io), verbs_(verbs), name_(std::move(name)), poll_(poll), readable_(io) {}
   Status set_up(ibv_device* device);
   void wait();
   void take_events();
+  void look_again();
+  void look_into_all();
 
+  boost::asio::io_context& io_;
   const Verbs& verbs_;
   const std::string name_;
+  const std::chrono::microseconds poll_;
   ibv_context* context_ = nullptr;
   ibv_pd* domain_ = nullptr;
   ibv_comp_channel* events_ = nullptr;
@@ -73,6 +100,11 @@ class Device : public std::enable_shared_from_this<Device> {
   // The descriptor of events_, which closes it.
   boost::asio::posix::basic_stream_descriptor<boost::asio::io_context::executor_type> readable_;
   std::unordered_map<uint32_t, ibv_mr*> regions_;
+  // A queue that went while all are looked into leaves null.
+  std::vector<CompletionQueue*> queues_;
+  bool is_looking_ = false;
+  bool is_polling_ = false;
+  std::chrono::steady_clock::time_point poll_until_;
 };
 
 // A port of a device with the address that it has on the network.
@@ -87,14 +119,19 @@ struct LocalPort {
 // All devices of a transport. They are opened when they are needed first, and belong to a loop.
 class Devices {
  public:
-  Devices(boost::asio::io_context& io, const Verbs& verbs) : io_(io), verbs_(verbs) {}
+  Devices(boost::asio::io_context& io, const Verbs& verbs, DeviceOptions options)
+      : io_(io), verbs_(verbs), options_(std::move(options)) {}
 
-  // Returns ok, or why no device of this machine can be used.
+  // Returns ok, or why no device of this machine can be used, or which one is missing.
   Status is_viable() const;
-  // Finds the port whose network has this address of ours, which a TCP connection to the peer uses,
-  // so that the system's routes choose the device. All regions are registered with it on return.
-  // The error is kNotFound if no device has the address.
-  Result<LocalPort> find(const boost::asio::ip::address& local);
+  // Finds the port for a channel's stream; both ends have the same number for it. Without rails it
+  // is the port whose network has this address of ours, which a TCP connection to the peer uses, so
+  // that the system's routes choose the device. With rails it is a port of the rail whose turn it
+  // is, with an address of the same family. All regions are registered with the device on return.
+  // The error is kNotFound if there is no such port.
+  Result<LocalPort> find(const boost::asio::ip::address& local, uint32_t number);
+  // Returns how many rails there are; 0 means that the address chooses the device.
+  size_t rails() const { return options_.rails.size(); }
 
   // Keeps the region, and registers it with all devices that are open.
   Status add_region(RegionKey key, std::span<std::byte> memory);
@@ -102,11 +139,20 @@ class Devices {
 
  private:
   Status open_all();
+  struct Found {
+    size_t device = 0;  // The index in devices_.
+    LocalPort port;
+  };
+  Result<Found> find_by_address(const boost::asio::ip::address& local) const;
+  Result<Found> find_rail(const boost::asio::ip::address& local, const std::string& name) const;
+  // Finds an active port of the device with the address, or with any of its family.
   std::optional<LocalPort> find_port(const std::shared_ptr<Device>& device,
-                                     const boost::asio::ip::address& local) const;
+                                     const boost::asio::ip::address& local, bool is_any) const;
+  Status register_all(size_t device);
 
   boost::asio::io_context& io_;
   const Verbs& verbs_;
+  const DeviceOptions options_;
   bool is_open_ = false;
   std::vector<std::shared_ptr<Device>> devices_;
   std::vector<bool> is_registered_;  // By device: whether it has all regions.

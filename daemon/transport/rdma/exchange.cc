@@ -7,6 +7,11 @@
 
 namespace rueda::transport::rdma {
 
+uint32_t rail_number(const ChannelId& id) {
+  return id.stream + static_cast<uint32_t>(id.from_node) + static_cast<uint32_t>(id.to_node) +
+         id.process_set;
+}
+
 void set_reason(Offer& offer, const std::string& reason) {
   const size_t bytes = std::min(reason.size(), offer.reason.size() - 1);
   std::memcpy(offer.reason.data(), reason.data(), bytes);

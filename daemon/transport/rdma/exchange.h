@@ -14,6 +14,8 @@
 #include <cstdint>
 #include <string>
 
+#include "daemon/transport/frame.h"
+
 namespace rueda::transport::rdma {
 
 inline constexpr uint32_t kOfferMagic = 0x4f445552;  // "RUDO"
@@ -31,7 +33,7 @@ struct Offer {
   uint32_t first_packet = 0;
   std::array<uint8_t, 16> gid{};
   uint16_t lid = 0;
-  uint16_t reserved = 0;
+  uint16_t rails = 0;  // How many devices the streams use in turn; 0: the address chooses one.
   uint32_t slots_key = 0;
   uint64_t slots_address = 0;
   uint64_t headers_address = 0;
@@ -53,6 +55,11 @@ struct Bye {
   uint64_t frames = 0;
 };
 static_assert(sizeof(Bye) == 16);
+
+// Returns the number of a channel's stream, whose remainder by the number of rails is the stream's
+// rail: streams of a channel have one after the other, and channels between a pair of nodes begin
+// at different ones.
+uint32_t rail_number(const ChannelId& id);
 
 void set_reason(Offer& offer, const std::string& reason);
 // Returns the peer's reason, with everything that does not belong into a log replaced.

@@ -51,7 +51,7 @@ Status QueuePair::make_queues() {
     return Status(Code::kResourceExhausted, "the RDMA device " + device.name() + " makes no " +
                                                 what + ": " + std::strerror(errno));
   };
-  CompletionHandler* const self = this;
+  CompletionQueue* const self = this;
   completions_ = device.verbs().create_cq(
       device.context(), static_cast<int>(sizes_.sends + sizes_.receives), self, device.events(), 0);
   if (completions_ == nullptr) return failed("completion queue");
@@ -80,6 +80,7 @@ Status QueuePair::make_queues() {
 
 QueuePair::~QueuePair() {
   const Verbs& verbs = port_.device->verbs();
+  port_.device->remove_queue(*this);
   if (pair_ != nullptr) verbs.destroy_qp(pair_);
   if (completions_ != nullptr) verbs.destroy_cq(completions_);
 }
@@ -145,17 +146,19 @@ Status QueuePair::connect(const Offer& peer) {
 }
 
 // Completions that come between a look and the arming make no event, so the queue is looked into
-// once more.
+// once more. While the device polls it looks by itself, and nothing is armed.
 int QueuePair::poll(std::span<ibv_wc> found) {
   const auto most = static_cast<int>(found.size());
   const int count = ibv_poll_cq(completions_, most, found.data());
-  if (count != 0 || is_armed_) return count;
+  if (count > 0) port_.device->note_work();
+  if (count != 0 || is_armed_ || port_.device->is_polling()) return count;
   if (ibv_req_notify_cq(completions_, 0) != 0) return -1;
   is_armed_ = true;
   return ibv_poll_cq(completions_, most, found.data());
 }
 
 int QueuePair::post(ibv_send_wr& first) {
+  port_.device->note_work();
   ibv_send_wr* refused = nullptr;
   return ibv_post_send(pair_, &first, &refused);
 }

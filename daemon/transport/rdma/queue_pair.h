@@ -14,7 +14,15 @@
 
 namespace rueda::transport::rdma {
 
-class QueuePair final : private CompletionHandler {
+// The one who takes the completions of a queue pair.
+class CompletionHandler {
+ public:
+  virtual ~CompletionHandler() = default;
+  // Some may have come.
+  virtual void on_completions() = 0;
+};
+
+class QueuePair final : private CompletionQueue {
  public:
   struct Sizes {
     uint32_t sends = 0;     // Work requests that may be posted and not completed.
@@ -36,8 +44,8 @@ class QueuePair final : private CompletionHandler {
   // Connects to the end that the peer's offer describes. Receives should be posted before.
   Status connect(const Offer& peer);
 
-  // `handler` is called in turns of the loop in which completions may have come. With null nobody
-  // is called.
+  // `handler` is called in turns of the loop in which completions may have come. With null
+  // nobody is called.
   void set_handler(CompletionHandler* handler) { handler_ = handler; }
   // Moves completions into `found`, and returns how many. If there are none, the handler is called
   // when the next one has come; if there are, the caller has to poll again. A negative result means
@@ -55,9 +63,14 @@ class QueuePair final : private CompletionHandler {
 
  private:
   QueuePair(LocalPort port, Sizes sizes, int64_t timeout_ms)
-      : port_(std::move(port)), timeout_ms_(timeout_ms), sizes_(sizes) {}
-  void on_completions() override {
+      : port_(std::move(port)), timeout_ms_(timeout_ms), sizes_(sizes) {
+    port_.device->add_queue(*this);
+  }
+  void on_event() override {
     is_armed_ = false;
+    look();
+  }
+  void look() override {
     if (handler_ != nullptr) handler_->on_completions();
   }
   Status make_queues();

@@ -30,14 +30,20 @@ using rdma::Offer;
 // The devices and options that the upgrades of one transport share.
 struct Shared {
   Shared(asio::io_context& io, const rdma::Verbs& verbs, RdmaOptions o)
-      : devices(io, verbs), options(std::move(o)) {}
+      : devices(io, verbs, {o.devices, o.poll}), options(std::move(o)) {}
 
-  // Finds the port that a connection to the peer uses.
-  Result<rdma::LocalPort> port_of(const tcp::Socket& socket) {
+  // Finds the port for a channel, whose peer has this connection and says so.
+  Result<rdma::LocalPort> port_of(const tcp::Socket& socket, const ChannelId& id) {
     error_code error;
     const tcp::Endpoint local = socket.local_endpoint(error);
     if (error) return Status(Code::kNodeLost, "the connection is closed: " + error.message());
-    return devices.find(local.address());
+    return devices.find(local.address(), rdma::rail_number(id));
+  }
+  Status agrees_on_rails(const Offer& theirs) const {
+    if (theirs.rails == devices.rails()) return Status::ok();
+    return {Code::kUnavailable, "the peer has " + std::to_string(theirs.rails) +
+                                    " devices in --rdma-devices, and this daemon " +
+                                    std::to_string(devices.rails())};
   }
   void tell(bool is_rdma) const {
     if (options.on_channel) options.on_channel(is_rdma);
@@ -147,7 +153,8 @@ class SenderUpgrade final : public End<ConnectOptions, ConnectHandler> {
 
  private:
   void prepare() {
-    const Result<rdma::LocalPort> port = shared_->port_of(socket_);
+    ours_.rails = static_cast<uint16_t>(shared_->devices.rails());
+    const Result<rdma::LocalPort> port = shared_->port_of(socket_, options_.id);
     failed_ = port.status();
     if (port.is_ok()) {
       Result<std::unique_ptr<rdma::SendEnd>> end = rdma::SendEnd::make(port.value(), options_);
@@ -164,7 +171,8 @@ class SenderUpgrade final : public End<ConnectOptions, ConnectHandler> {
   void on_answer() {
     if (!rdma::is_valid(theirs_)) return fail(garbage());
     if (ours_.is_able == 0 || theirs_.is_able == 0) return fall_back();
-    failed_ = end_->pair().connect(theirs_);
+    failed_ = shared_->agrees_on_rails(theirs_);
+    if (failed_.is_ok()) failed_ = end_->pair().connect(theirs_);
     go_.is_connected = failed_.is_ok() ? 1 : 0;
     write(go_, [this] {
       if (go_.is_connected == 0) return fall_back();
@@ -197,6 +205,7 @@ class ReceiverUpgrade final : public End<AcceptOptions, AcceptHandler> {
  private:
   void on_offer() {
     if (!rdma::is_valid(theirs_)) return fail(garbage());
+    ours_.rails = static_cast<uint16_t>(shared_->devices.rails());
     if (theirs_.is_able != 0) prepare();
     if (end_ != nullptr) {
       end_->describe(ours_);
@@ -210,7 +219,9 @@ class ReceiverUpgrade final : public End<AcceptOptions, AcceptHandler> {
   }
 
   void prepare() {
-    const Result<rdma::LocalPort> port = shared_->port_of(socket_);
+    failed_ = shared_->agrees_on_rails(theirs_);
+    if (!failed_.is_ok()) return;
+    const Result<rdma::LocalPort> port = shared_->port_of(socket_, options_.id);
     failed_ = port.status();
     if (!port.is_ok()) return;
     Result<std::unique_ptr<rdma::ReceiveEnd>> end = rdma::ReceiveEnd::make(port.value(), options_);
@@ -276,11 +287,11 @@ class RdmaUpgrader final : public tcp::Upgrader {
 
 }  // namespace
 
-Status rdma_viability() {
+Status rdma_viability(const std::vector<std::string>& devices) {
   const Result<const rdma::Verbs*> verbs = rdma::load_verbs();
   if (!verbs.is_ok()) return verbs.status();
   asio::io_context unused;
-  return rdma::Devices(unused, *verbs.value()).is_viable();
+  return rdma::Devices(unused, *verbs.value(), {devices, {}}).is_viable();
 }
 
 std::shared_ptr<tcp::Upgrader> make_rdma_upgrader(asio::io_context& io, RdmaOptions options,
@@ -307,7 +318,7 @@ Status not_built() {
 
 }  // namespace
 
-Status rdma_viability() { return not_built(); }
+Status rdma_viability(const std::vector<std::string>&) { return not_built(); }
 
 std::shared_ptr<tcp::Upgrader> make_rdma_upgrader(boost::asio::io_context&, RdmaOptions,
                                                   Status& why) {

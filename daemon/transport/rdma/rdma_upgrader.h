@@ -3,10 +3,12 @@
 // (docs/decisions/0067-rdma-begins-on-tcp.md).
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <boost/asio/io_context.hpp>
 
@@ -18,12 +20,18 @@ struct RdmaOptions {
   // If true, a channel that cannot be over RDMA fails; if false, it is over TCP, and the log says
   // why.
   bool is_required = false;
+  // The devices that the streams of a channel use in turn, by name; every node has as many, in the
+  // order in which they reach each other. Empty: the device on whose network the peer is.
+  std::vector<std::string> devices;
+  // For so long after the last work the loop looks for completions in each turn and does not sleep.
+  std::chrono::microseconds poll{0};
   // It is called on the loop for each channel that has been made, with whether it is over RDMA.
   std::function<void(bool is_rdma)> on_channel;
 };
 
-// Returns ok, or why this machine, or this build, cannot use RDMA. Thread-safe.
-Status rdma_viability();
+// Returns ok, or why this machine, or this build, cannot use RDMA with these devices (as in
+// RdmaOptions). Thread-safe.
+Status rdma_viability(const std::vector<std::string>& devices);
 
 // Returns null, with the reason in `why`, if this build has no RDMA, or libibverbs is not here.
 // `io` is the transport's, and must outlive it and its channels.
