@@ -87,7 +87,7 @@ def parse(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--networks", type=lambda text: [parse_network(word) for word in text.split(",")],
                         default=["1gbit", "loopback"], help="separated by commas (1gbit,loopback)")
-    parser.add_argument("--model", default="resnet50", help="resnet50, vgg16, googlenet or small1000 (resnet50)")
+    parser.add_argument("--model", default="resnet50", help="resnet50, vgg16, googlenet-aux or small1000 (resnet50)")
     parser.add_argument("--np", type=int, default=4, help="ranks (4)")
     parser.add_argument("--nodes", type=int, default=2, help="nodes, all on this machine (2)")
     parser.add_argument("--streams", help="TCP streams that the daemons open, for both; the search may use fewer")

@@ -42,7 +42,7 @@ def parse_arguments(arguments):
     parser.add_argument("--nodes", type=int, default=2, help="nodes, all on this machine (2)")
     parser.add_argument("--sizes", type=parse_sizes, default=[64 << 20],
                         help="bytes: a range by factor 4 as 4K-64M, or a list as 4K,1M (64M)")
-    parser.add_argument("--model", help="a step of resnet50, vgg16, googlenet or small1000, instead of --sizes")
+    parser.add_argument("--model", help="a step of resnet50, vgg16, googlenet-aux or small1000, instead of --sizes")
     parser.add_argument("--coordination", type=lambda text: text.split(","), default=[None], metavar="MODES",
                         help="modes of Rueda, as in locked,negotiate (the daemon's default alone)")
     parser.add_argument("--streams", type=lambda text: text.split(","), default=[None], metavar="COUNTS",

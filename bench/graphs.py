@@ -20,15 +20,16 @@ import torch  # noqa: E402
 import torchvision  # noqa: E402
 from rueda.torch._graph import walk  # noqa: E402
 
-# The network's name, and nodes, edges and milliseconds in the paper's Table I.
+# The network's name, and nodes, edges and milliseconds in the paper's Table I. GoogLeNet and Inception-v3 have their auxiliary
+# classifiers here.
 PAPER = {"resnet18": (1714, 2565, 32), "resnet34": (2866, 4325, 86), "resnet50": (3988, 6042, 159),
          "resnet101": (7558, 11499, 594), "resnet152": (11128, 16956, 1274), "alexnet": (655, 893, 6),
-         "googlenet": (3499, 4970, 182), "inception_v3": (6146, 9211, 382), "vgg16": (1091, 1479, 17)}
+         "googlenet-aux": (3499, 4970, 182), "inception_v3": (6146, 9211, 382), "vgg16": (1091, 1479, 17)}
 
 
 def loss_of(name):
-    more = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
-    network = getattr(torchvision.models, name)(**more).to("meta")
+    more = {"init_weights": False} if name in ("googlenet-aux", "inception_v3") else {}
+    network = getattr(torchvision.models, name.replace("-aux", ""))(**more).to("meta")
     found = network(torch.empty(2, 3, 299, 299, device="meta"))
     return sum(one.sum() for one in (found if isinstance(found, tuple) else (found,)) if one is not None)
 

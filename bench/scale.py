@@ -23,7 +23,7 @@ LARGEST = 24576
 # the range over the cures (of GoogLeNet their mean and the best).
 PAPER_RESNET50 = {"global-sleep": 10, "nonblocking": 16, "scp": 18, "topo": 21}
 PAPER_RANGES = {"resnet18": (5, 21), "resnet34": (5, 21), "resnet101": (5, 21), "resnet152": (5, 21),
-                "googlenet": (25, 35), "inception3": (10, 18), "vgg16": (2, 6), "alexnet": (-6, -6)}
+                "googlenet-aux": (25, 35), "inception3": (10, 18), "vgg16": (2, 6), "alexnet": (-6, -6)}
 
 
 class Sweep:
@@ -72,7 +72,7 @@ def network_rows(sweep):
         gains = [sweep.gain(model, mode) for mode in CURES]
         paper = PAPER_RANGES.get(model)
         said = "10, 16, 18, 21" if paper is None else " to ".join(map(str, dict.fromkeys(paper)))
-        if model == "googlenet":
+        if model == "googlenet-aux":
             said = "mean 25, best 35"
         baseline = sweep.at("weak", model, LARGEST, "baseline")
         yield [model, f"{1 / baseline['vs_linear']:.2f}", f"{100 * baseline['coordination_share']:.1f} %",

@@ -116,7 +116,7 @@ ParameterList vgg16() {
   return list;
 }
 
-ParameterList googlenet() {
+ParameterList googlenet_aux() {
   ParameterList list;
   conv_bn(list, "conv1", 3, 64, 7);
   conv_bn(list, "conv2", 64, 64, 1);
@@ -148,7 +148,7 @@ ParameterList small(int tensors) {
 std::optional<ParameterList> model_by_name(std::string_view name) {
   if (name == "resnet50") return resnet50();
   if (name == "vgg16") return vgg16();
-  if (name == "googlenet") return googlenet();
+  if (name == "googlenet-aux") return googlenet_aux();
   constexpr std::string_view kSmall = "small";
   constexpr int kMaxTensors = 100'000;
   if (!name.starts_with(kSmall)) return std::nullopt;
@@ -161,7 +161,7 @@ std::optional<ParameterList> model_by_name(std::string_view name) {
 }
 
 const std::vector<std::string>& model_names() {
-  static const std::vector<std::string> names = {"resnet50", "vgg16", "googlenet", "small1000"};
+  static const std::vector<std::string> names = {"resnet50", "vgg16", "googlenet-aux", "small1000"};
   return names;
 }
 

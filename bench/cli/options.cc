@@ -28,7 +28,8 @@ std::string check_size(const std::string& text) {
 
 std::string check_model(const std::string& text) {
   if (model_by_name(text)) return {};
-  return "'" + text + "' is no model: take resnet50, vgg16, googlenet, or smallN with N tensors";
+  return "'" + text +
+         "' is no model: take resnet50, vgg16, googlenet-aux, or smallN with N tensors";
 }
 
 template <class Parse>

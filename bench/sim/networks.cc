@@ -142,7 +142,7 @@ std::vector<Network> make_networks() {
       {"resnet50", elements_of(bench::resnet50()), 219, 64, 0.48},
       {"resnet101", resnet({3, 4, 23, 3}, true), 129, 64, 0.30},
       {"resnet152", resnet({3, 8, 36, 3}, true), 91.8, 64, 0.23},
-      {"googlenet", elements_of(bench::googlenet()), 540, 64, 0.56},
+      {"googlenet-aux", elements_of(bench::googlenet_aux()), 540, 64, 0.56},
       {"inception3", inception3(), 142, 64, 0.42},
       {"vgg16", elements_of(bench::vgg16()), 154, 64, 0.32},
       {"alexnet", alexnet(), 2987, 512, 0.20},

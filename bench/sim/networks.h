@@ -22,8 +22,8 @@ struct Network {
   int64_t bytes() const;
 };
 
-// Returns resnet18|34|50|101|152, googlenet, inception3, vgg16 or alexnet, or null for any other
-// name.
+// Returns resnet18|34|50|101|152, googlenet-aux, inception3, vgg16 or alexnet, or null for any
+// other name.
 const Network* find_network(std::string_view name);
 const std::vector<Network>& networks();
 

@@ -4,7 +4,9 @@ import json
 import time
 from pathlib import Path
 
-MODELS = {"googlenet": "googlenet", "resnet50": "resnet50", "resnet101": "resnet101", "vgg16": "vgg16",
+# Here a network is its name in torchvision. That of GoogLeNet is trained without its auxiliary classifiers, with 173 gradients;
+# rueda-bench and rueda-sim have the 187 with them, by the name of "googlenet-aux".
+MODELS = {"googlenet-no-aux": "googlenet", "resnet50": "resnet50", "resnet101": "resnet101", "vgg16": "vgg16",
           "mobilenet": "mobilenet_v2"}
 
 
@@ -14,7 +16,7 @@ def build(name, classes=1000):
     import torchvision
 
     torch.manual_seed(1)
-    more = {"init_weights": True, "aux_logits": False} if name == "googlenet" else {}
+    more = {"init_weights": True, "aux_logits": False} if name == "googlenet-no-aux" else {}
     return getattr(torchvision.models, MODELS[name])(num_classes=classes, **more)
 
 

@@ -16,7 +16,7 @@ constexpr int64_t kThreshold = 64 << 20;
 TEST(NetworksTest, ParameterCounts) {
   const std::pair<const char*, int64_t> published[] = {
       {"resnet18", 11'689'512},  {"resnet34", 21'797'672},   {"resnet50", 25'557'032},
-      {"resnet101", 44'549'160}, {"resnet152", 60'192'808},  {"googlenet", 13'004'888},
+      {"resnet101", 44'549'160}, {"resnet152", 60'192'808},  {"googlenet-aux", 13'004'888},
       {"vgg16", 138'357'544},    {"inception3", 23'834'568}, {"alexnet", 61'100'840},
   };
   for (const auto& [name, parameters] : published) {
