@@ -25,17 +25,8 @@ from pathlib import Path
 from comparing.machine import NOISE_LIMIT_CORES, NoiseMeter, require_quiet
 from comparing.network import open_network
 from comparing.processes import CompareError
-from comparing.training_jobs import PYTHON, ROOT, JobError, parse_positive, parser_of, run_job
+from comparing.training_jobs import JobError, parse_positive, parser_of
 from training import KINDS_OF_PICTURES, cases, models, tables
-
-
-def schedule_of(model, options, folder):
-    """Returns the path of the model's schedule, which is measured now, in a process of its own."""
-    path = Path(folder) / f"{model}.json"
-    program = (f"import json, sys; sys.path.insert(0, {str(ROOT / 'bench')!r}); from training import models; "
-               f"print(json.dumps(models.measure_schedule({model!r})))")
-    path.write_text(run_job([PYTHON, "-c", program], options, f"the schedule of {model}"), encoding="utf-8")
-    return path
 
 
 def jobs_of(wanted):
@@ -58,7 +49,7 @@ def measure(options):
         schedules = {}
         if not options.computes:
             for model in dict.fromkeys(case.model for case, _ in jobs):
-                schedules[model] = schedule_of(model, options, folder)
+                schedules[model] = cases.schedule_of(model, options, folder)
         for number in range(options.rounds):
             for case, columns in jobs:
                 result = run_quietly(case, options, schedules.get(case.model), f"round {number + 1}: {case.label}, {columns[0]}")

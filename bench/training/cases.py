@@ -1,8 +1,9 @@
-"""Lists what bench/train.py compares: the jobs of each experiment, and how one is run."""
+"""Lists what bench/train.py compares: the jobs of each experiment, and how one is run; and makes schedules of networks that sleep."""
 
 import json
 import re
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from comparing.training_jobs import PYTHON, ROOT, JobError, run_job
 
@@ -84,6 +85,15 @@ def loops(options):
 
 
 EXPERIMENTS = {"sides": sides, "wrappers": wrappers, "fusion": fusion, "loops": loops, "scaling": scaling}
+
+
+def schedule_of(model, options, folder):
+    """Returns the path of the model's schedule, which is measured now, in a process of its own."""
+    path = Path(folder) / f"{model}.json"
+    program = (f"import json, sys; sys.path.insert(0, {str(ROOT / 'bench')!r}); from training import models; "
+               f"print(json.dumps(models.measure_schedule({model!r})))")
+    path.write_text(run_job([PYTHON, "-c", program], options, f"the schedule of {model}"), encoding="utf-8")
+    return path
 
 
 def command_of(case, options, schedule):
