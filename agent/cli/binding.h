@@ -1,9 +1,9 @@
 // Gives CPUs of their own to a node's daemon and to each of its ranks, so that neither runs on the
-// other's. It is the counterpart of SCP, which gives each component of a training process cores of
-// its own (S. Pumma et al., "Alleviating Load Imbalance in Data Processing for Large-Scale Deep
-// Learning", CCGrid 2020, IV-C); the components inside a rank are not told apart here. CPUs are
-// dealt by cores, and as far as possible by NUMA node. The functions are pure, except for
-// Topology::of_machine().
+// other's. It is the counterpart of SCP, static CPU resource partitioning, which gives each
+// component of a training process cores of its own (S. Pumma et al., "Alleviating Load Imbalance in
+// Data Processing for Large-Scale Deep Learning", CCGrid 2020, IV-C); the components inside a rank
+// are not told apart here. CPUs are dealt by cores, and as far as possible by NUMA node. The
+// functions are pure, except for Topology::of_machine().
 #pragma once
 
 #include <memory>
