@@ -82,9 +82,10 @@ class AccountTest(unittest.TestCase):
         self.assertEqual(list(account.over_budget("change", budgets, stages, 1.4)),
                          ["the budget of change, test: 150 s of 100 s times 1.40, this machine's slowness (tests/budgets.txt)"])
 
-    def test_slowness_is_the_mean_and_never_below_one_nor_without_bound(self):
+    def test_slowness_is_the_mean_within_bounds(self):
         self.assertEqual(account.read_slowness([]), 1)
-        self.assertEqual(account.read_slowness(["0.5", "0.7"]), 1)
+        self.assertEqual(account.read_slowness(["0.5", "0.75"]), 0.625)
+        self.assertEqual(account.read_slowness(["0.01"]), 1 / account.MOST_SLOWNESS)
         self.assertEqual(account.read_slowness(["1.5", "2.5"]), 2)
         self.assertEqual(account.read_slowness(["10"]), account.MOST_SLOWNESS)
 
