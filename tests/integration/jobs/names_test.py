@@ -36,7 +36,7 @@ class NamesTest(IntegrationTest):
         self.check("arrays", *harness.amount((100_000, 64), (LONG_CALLS, 0), (6_000, 64)))
 
     def test_more_of_them_may_be_in_flight_than_there_are_names(self):
-        self.check("in_flight", harness.amount(100_000, LONG_CALLS // 4, 6_000))
+        self.check("in_flight", harness.amount(40_000, LONG_CALLS // 4, 6_000))
 
     @unittest.skipUnless(HAS_TORCH, "PyTorch is not installed (deploy/packages.sh test installs it)")
     def test_tensors_of_pytorch_without_a_name(self):
