@@ -241,8 +241,9 @@ void define_work(CLI::App& app, Config& config) {
       ->check(CLI::Range(uint64_t{1} << 20, uint64_t{1} << 40))
       ->capture_default_str();
   app.add_option("--gpu-adds", config.gpu_adds,
-                 "Whether a GPU adds up what arrives from other nodes for large batches in device "
-                 "memory: yes or no, which is a data loop's work then")
+                 "Whether a GPU adds up what arrives from other nodes for batches in device memory "
+                 "that are large, or of jobs that always exchange (ruedarun --algorithm "
+                 "halving-doubling): yes or no, which is a data loop's work then")
       ->envname("RUEDAD_GPU_ADDS")
       ->check(CLI::IsMember({"yes", "no"}))
       ->capture_default_str();

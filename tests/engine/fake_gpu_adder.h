@@ -1,4 +1,5 @@
-// Adds up chunks in place of a data loop (Operation::gpu_reduce), when the test says so.
+// Adds up chunks and messages in place of a data loop (Operation::gpu_reduce), when the test says
+// so.
 #pragma once
 
 #include <deque>
@@ -17,11 +18,11 @@ class FakeGpuAdder {
   FakeGpuAdder(const FakeGpuAdder&) = delete;
   FakeGpuAdder& operator=(const FakeGpuAdder&) = delete;
 
-  // Takes over the additions of the operation's chunks. `same` is an equal operation, for its
+  // Takes over the additions of the operation. `same` is an equal operation, for its
   // arithmetic.
   void take_over(Operation& operation, std::unique_ptr<Operation> same);
   size_t waiting() const { return waiting_.size(); }
-  // Adds one of the chunks that wait, whatever has become of its operation.
+  // Makes one of the additions that wait, whatever has become of its operation.
   void add(size_t which, const Status& status = {});
   size_t added() const { return added_; }
 
@@ -32,6 +33,7 @@ class FakeGpuAdder {
     std::function<void(const Status&)> done;
   };
 
+  // Returns where the addition's staging is mapped here.
   std::byte* memory_of(const ChunkAddition& addition);
 
   OperationKernels kernels_;

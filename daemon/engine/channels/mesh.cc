@@ -35,7 +35,7 @@ struct Mesh::Outlet final : transport::SendEvents {
     const auto slot = static_cast<uint32_t>(cookie);
     outbox.on_sent(slot);
     const uint32_t work = slot / core::kMaxMessages;
-    --mesh.unsent_[work];
+    --mesh.users_[work];
     mesh.events_.on_mesh_sent(peer, work, static_cast<int>(slot % core::kMaxMessages));
   }
   void on_slot_free(uint32_t slot) override {
@@ -75,7 +75,7 @@ Mesh::Mesh(transport::Transport& transport, observe::Metrics& metrics, MeshOptio
       metrics_(metrics),
       options_(std::move(options)),
       events_(events),
-      unsent_(geometry_.works()) {
+      users_(geometry_.works()) {
   for (const NodeIndex peer : options_.peers.to) {
     outlets_.push_back(std::make_unique<Outlet>(*this, peer));
   }
@@ -93,8 +93,8 @@ Mesh::~Mesh() {
 }
 
 Status Mesh::start() {
-  Result<std::unique_ptr<Staging>> staging =
-      Staging::make(transport_, metrics_, geometry_.total_bytes(inlets_.size()));
+  Result<std::unique_ptr<Staging>> staging = Staging::make(
+      transport_, metrics_, geometry_.total_bytes(inlets_.size()), options_.shares_staging);
   if (!staging.is_ok()) return staging.status();
   staging_ = std::move(staging).value();
   for (const auto& item : inlets_) expect(*item);
@@ -173,7 +173,7 @@ void Mesh::send(NodeIndex to, uint32_t work, int message, const SendPriority& ur
                 transport::FrameHeader header, std::span<const std::byte> payload) {
   header.slot = geometry_.slot(work, message);
   header.payload_bytes = static_cast<uint32_t>(payload.size());
-  ++unsent_[work];
+  ++users_[work];
   outlet(to).outbox.push(header.slot, work / static_cast<uint32_t>(geometry_.window), urgency,
                          header, {payload.data(), payload.size(), staging_->region()});
 }

@@ -67,6 +67,7 @@ struct MeshOptions {
   core::PairwisePeers peers;
   MeshGeometry geometry;
   int64_t timeout_ms = 0;
+  bool shares_staging = false;  // Another process adds in the staging memory.
 };
 
 class Mesh {
@@ -82,12 +83,21 @@ class Mesh {
   const MeshGeometry& geometry() const { return geometry_; }
 
   std::byte* work_buffer(uint32_t work) const;
+  // Returns the file that other processes map work buffers and slots by, or null if they cannot.
+  const std::shared_ptr<const StagingFile>& file() const { return staging_->file(); }
+  // Returns where a byte of a work buffer or of a slot lies in the file.
+  uint64_t offset_of(const std::byte* byte) const {
+    return static_cast<uint64_t>(byte - staging_->base());
+  }
   // Sends bytes of a work buffer as that message of its piece. They stay untouched until it has
   // left.
   void send(NodeIndex to, uint32_t work, int message, const SendPriority& urgency,
             transport::FrameHeader header, std::span<const std::byte> payload);
-  // Returns whether nothing of the work buffer is on its way out.
-  bool is_at_rest(uint32_t work) const { return unsent_[work] == 0; }
+  // While it is held, a work buffer is not at rest.
+  void hold(uint32_t work) { ++users_[work]; }
+  void let_go(uint32_t work) { --users_[work]; }
+  // Returns whether nothing of the work buffer is on its way out, and nobody holds it.
+  bool is_at_rest(uint32_t work) const { return users_[work] == 0; }
   void release(NodeIndex from, uint32_t slot);
   // Gives the slot back together with later ones, where it is needed again only some operations
   // later.
@@ -120,8 +130,8 @@ class Mesh {
   std::unique_ptr<Staging> staging_;  // The work buffers, then each inlet's slots.
   std::vector<std::unique_ptr<Outlet>> outlets_;
   std::vector<std::unique_ptr<Inlet>> inlets_;
-  std::vector<uint32_t> unsent_;  // How many messages each work buffer has to send.
-  size_t opening_ = 0;            // How many channels are being opened.
+  std::vector<uint32_t> users_;  // By work buffer: its messages to send, and who holds it.
+  size_t opening_ = 0;           // How many channels are being opened.
 };
 
 }  // namespace rueda::engine

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "daemon/base/ids.h"
 #include "daemon/base/parts.h"
 #include "daemon/core/schedules/pairwise_schedule.h"
 #include "daemon/transport/frame.h"
@@ -26,6 +27,7 @@ struct PairwisePiece {
   ElementRange range;   // The piece's elements of the operation.
   size_t sends_begun = 0;
   size_t receives_done = 0;
+  size_t adding_to = 0;      // Not 0: receives before this one are being added up elsewhere.
   std::vector<bool> unsent;  // By send of the program.
   // The messages by the program's number of the receive. After a receive is done, the message of
   // the buffer's next piece may already be there.
@@ -46,6 +48,17 @@ struct PairwiseState {
   // work buffers and slots in turn: none is needed again at once.
   int64_t place(int64_t piece) const { return first_place + piece; }
   size_t index(int64_t piece) const { return static_cast<size_t>(place(piece)) % window.size(); }
+};
+
+// An addition that another process makes for a piece: of the receives from `begin` to before `end`.
+// Meanwhile their slots stay taken and the work buffer is held, whatever becomes of the operation.
+struct PairwiseAddition {
+  Seq seq;
+  uint32_t generation = 0;
+  const core::PairwiseProgram* program = nullptr;
+  uint32_t work = 0;
+  size_t begin = 0;
+  size_t end = 0;
 };
 
 // A message of an operation that this node has not launched.

@@ -59,7 +59,7 @@ DataJob::DataJob(boost::asio::io_context& loop, transport::Transport& transport,
       probe_(options_, mesh_budget(options_) > 0, link_),
       ring_(loop, transport, {options_, kernels_, operations_, faults_, watch_, *this}, link_,
             retained_, probe_, metrics.daemon()),
-      mesh_({options_, kernels_, operations_, faults_, watch_, *this}, link_.stamp(),
+      mesh_(loop, {options_, kernels_, operations_, faults_, watch_, *this}, link_.stamp(),
             link_.geometry()),
       traffic_(metrics, transport.name(), options_.node_ids) {}
 

@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include <boost/asio/post.hpp>
+
 namespace rueda::engine {
 namespace {
 
@@ -66,9 +68,10 @@ uint64_t mesh_budget(const DataJobOptions& options) {
   return has_mesh(options) ? options.staging_bytes / kMeshShare : 0;
 }
 
-PairwisePath::PairwisePath(const WayContext& context, const FrameStamp& stamp,
-                           const SlotGeometry& ring)
-    : options_(context.options),
+PairwisePath::PairwisePath(boost::asio::io_context& loop, const WayContext& context,
+                           const FrameStamp& stamp, const SlotGeometry& ring)
+    : loop_(loop),
+      options_(context.options),
       kernels_(context.kernels),
       operations_(context.operations),
       faults_(context.faults),
@@ -102,6 +105,7 @@ Status PairwisePath::start(transport::Transport& transport, observe::Metrics& me
   mesh.geometry = MeshGeometry::make(options_.lanes, static_cast<int>(most_heard),
                                      options_.chunk_bytes, mesh_budget(options_));
   mesh.timeout_ms = options_.timeout_ms;
+  mesh.shares_staging = options_.shares_staging;
   states_.resize(static_cast<size_t>(options_.lanes));
   for (PairwiseState& state : states_) {
     state.window.resize(static_cast<size_t>(mesh.geometry.window));
@@ -157,8 +161,10 @@ void PairwisePath::drop(const RunningOperation& running) {
   PairwiseState& state = state_of(*running.operation);
   for (PairwisePiece& piece : state.window) {
     piece.number = -1;
+    const size_t being_added = std::exchange(piece.adding_to, 0);
     for (size_t i = 0; i < piece.messages.size(); ++i) {
       if (!std::exchange(piece.messages[i].has_come, false)) continue;
+      if (i >= piece.receives_done && i < being_added) continue;  // on_added() releases it
       mesh_->release(state.program->receives[i].from, piece.messages[i].slot);
     }
   }
@@ -199,6 +205,7 @@ void PairwisePath::begin_piece(RunningOperation& running, PairwiseState& state,
   piece.range.end = std::min(operation.elements(), piece.range.begin + state.piece_elements);
   piece.sends_begun = 0;
   piece.receives_done = 0;
+  piece.adding_to = 0;
   piece.unsent.assign(state.program->sends.size(), false);
   const StageTimer timer(operation.trace.get(), &OperationTrace::local_reduce);
   kernels_.reduce_local(operation, piece.range, nullptr, false,
@@ -207,6 +214,7 @@ void PairwisePath::begin_piece(RunningOperation& running, PairwiseState& state,
 }
 
 void PairwisePath::go_on(RunningOperation& running, PairwiseState& state, PairwisePiece& piece) {
+  if (piece.adding_to > 0) return;
   const core::PairwiseProgram& program = *state.program;
   while (true) {
     while (piece.sends_begun < program.sends.size() &&
@@ -224,6 +232,7 @@ void PairwisePath::go_on(RunningOperation& running, PairwiseState& state, Pairwi
       }
     }
     receive(running, state, piece, end);
+    if (piece.adding_to > 0) return;
   }
   {
     const StageTimer timer(running.operation->trace.get(), &OperationTrace::copy_out);
@@ -260,23 +269,86 @@ void PairwisePath::receive(const RunningOperation& running, PairwiseState& state
   const ElementRange elements = elements_of(last.blocks, piece.range, state.program->blocks);
   std::byte* mine = mesh_->work_buffer(work_of(operation, piece.number)) +
                     operation.wire_bytes(elements.begin - piece.range.begin);
+  if (last.adds && operation.gpu_reduce && elements.count() > 0) {
+    return add_elsewhere(running, state, piece, end, elements, mine);
+  }
   if (last.adds) {
-    addends_.clear();
-    bool has_mine = false;
-    for (size_t i = piece.receives_done; i < end; ++i) {
-      if (!has_mine && options_.self < state.program->receives[i].from) {
-        addends_.push_back(mine);
-        has_mine = true;
-      }
-      addends_.push_back(piece.messages[i].payload.data());
-    }
-    if (!has_mine) addends_.push_back(mine);
-    kernels_.combine(operation, addends_.front(), std::span(addends_).subspan(1), elements.count(),
+    const std::span<const void* const> values = addends(state, piece, end, mine);
+    kernels_.combine(operation, values.front(), values.subspan(1), elements.count(),
                      last.becomes_final, mine);
   } else {
     std::copy_n(piece.messages[end - 1].payload.data(), piece.messages[end - 1].payload.size(),
                 mine);
   }
+  finish_receives(state, piece, end);
+}
+
+std::span<const void* const> PairwisePath::addends(const PairwiseState& state,
+                                                   const PairwisePiece& piece, size_t end,
+                                                   const std::byte* mine) {
+  addends_.clear();
+  bool has_mine = false;
+  for (size_t i = piece.receives_done; i < end; ++i) {
+    if (!has_mine && options_.self < state.program->receives[i].from) {
+      addends_.push_back(mine);
+      has_mine = true;
+    }
+    addends_.push_back(piece.messages[i].payload.data());
+  }
+  if (!has_mine) addends_.push_back(mine);
+  return addends_;
+}
+
+void PairwisePath::add_elsewhere(const RunningOperation& running, const PairwiseState& state,
+                                 PairwisePiece& piece, size_t end, ElementRange elements,
+                                 const std::byte* mine) {
+  const Operation& operation = *running.operation;
+  const PairwiseAddition addition{.seq = operation.seq,
+                                  .generation = operation.generation,
+                                  .program = state.program,
+                                  .work = work_of(operation, piece.number),
+                                  .begin = piece.receives_done,
+                                  .end = end};
+  ChunkAddition wanted{.range = elements,
+                       .staging = mesh_->file(),
+                       .offset = mesh_->offset_of(mine),
+                       .is_final = state.program->receives[end - 1].becomes_final};
+  for (const void* values : addends(state, piece, end, mine)) {
+    wanted.addends.push_back(mesh_->offset_of(static_cast<const std::byte*>(values)));
+  }
+  piece.adding_to = end;
+  mesh_->hold(addition.work);
+  auto added =
+      lifetime_.guard([this, addition](const Status& status) { on_added(addition, status); });
+  operation.gpu_reduce(std::move(wanted),
+                       [&loop = loop_, added = std::move(added)](const Status& status) {
+                         boost::asio::post(loop, [added, status]() mutable { added(status); });
+                       });
+}
+
+void PairwisePath::on_added(const PairwiseAddition& addition, const Status& status) {
+  if (faults_.is_stopped()) return;
+  watch_.note_progress();
+  mesh_->let_go(addition.work);
+  PairwiseState& state = states_[addition.work / static_cast<uint32_t>(mesh_->geometry().window)];
+  RunningOperation* const running = operations_.find(addition.seq);
+  if (!running || running->operation->generation != addition.generation) {
+    // It has been cancelled. The next operation of the lane may wait for the work buffer.
+    const auto& receives = addition.program->receives;
+    for (size_t i = addition.begin; i < addition.end; ++i) {
+      mesh_->release(receives[i].from,
+                     mesh_->geometry().slot(addition.work, ordinal(receives, i, sender)));
+    }
+    return go_on(state);
+  }
+  if (!status.is_ok()) return faults_.fail(addition.seq, status);
+  PairwisePiece& piece = state.window[addition.work % state.window.size()];
+  piece.adding_to = 0;
+  finish_receives(state, piece, addition.end);
+  go_on(*running);
+}
+
+void PairwisePath::finish_receives(const PairwiseState& state, PairwisePiece& piece, size_t end) {
   for (; piece.receives_done < end; ++piece.receives_done) {
     WaitingMessage& message = piece.messages[piece.receives_done];
     message.has_come = false;
@@ -362,6 +434,10 @@ void PairwisePath::on_mesh_sent(NodeIndex to, uint32_t work, int message) {
     const std::optional<size_t> sent = find_message(state.program->sends, to, message, receiver);
     if (sent) piece.unsent[*sent] = false;
   }
+  go_on(state);
+}
+
+void PairwisePath::go_on(const PairwiseState& state) {
   for (const auto& running : operations_.running()) {
     if (!running->is_pairwise || &state_of(*running->operation) != &state) continue;
     return go_on(*running);

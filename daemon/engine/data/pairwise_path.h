@@ -12,6 +12,9 @@
 #include <span>
 #include <vector>
 
+#include <boost/asio/io_context.hpp>
+
+#include "daemon/base/lifetime.h"
 #include "daemon/core/schedules/algorithm.h"
 #include "daemon/core/schedules/pairwise_schedule.h"
 #include "daemon/engine/channels/frame_stamp.h"
@@ -30,8 +33,9 @@ uint64_t mesh_budget(const DataJobOptions& options);
 
 class PairwisePath final : private MeshEvents {
  public:
-  // `ring` has the lanes of operations, which the mesh has, too.
-  PairwisePath(const WayContext& context, const FrameStamp& stamp, const SlotGeometry& ring);
+  // `ring` has the lanes of operations, which the mesh has, too. The loop outlives the object.
+  PairwisePath(boost::asio::io_context& loop, const WayContext& context, const FrameStamp& stamp,
+               const SlotGeometry& ring);
   ~PairwisePath() override;
 
   // Opens the channels, if there are to be any. The error is this node's.
@@ -46,7 +50,8 @@ class PairwisePath final : private MeshEvents {
   // Begins the operation if it is to be exchanged according to the table. Returns false if it is to
   // go round the ring; otherwise it may be done, and gone.
   bool begin(RunningOperation& running, const core::AlgorithmTable& table);
-  // Forgets what has come for an operation that was begun and is cancelled.
+  // Forgets what has come for an operation that was begun and is cancelled, but for what is being
+  // added up elsewhere.
   void drop(const RunningOperation& running);
   // Gives back the slots of early messages whose operations were cancelled.
   void drop_stale();
@@ -64,6 +69,19 @@ class PairwisePath final : private MeshEvents {
   // Takes what has come, up to that receive of the program.
   void receive(const RunningOperation& running, PairwiseState& state, PairwisePiece& piece,
                size_t end);
+  // Returns what the receives up to `end` add up, in order; `mine` are this node's values. It is
+  // valid until the next call.
+  std::span<const void* const> addends(const PairwiseState& state, const PairwisePiece& piece,
+                                       size_t end, const std::byte* mine);
+  // Has another process add; then the piece goes on.
+  void add_elsewhere(const RunningOperation& running, const PairwiseState& state,
+                     PairwisePiece& piece, size_t end, ElementRange elements,
+                     const std::byte* mine);
+  void on_added(const PairwiseAddition& addition, const Status& status);
+  // The receives up to `end` are done: their slots are free again.
+  void finish_receives(const PairwiseState& state, PairwisePiece& piece, size_t end);
+  // Goes on with the operation of a lane, if there is one. It may be gone afterwards.
+  void go_on(const PairwiseState& state);
   // Returns the work buffer of a piece of an operation.
   uint32_t work_of(const Operation& operation, int64_t piece) const;
   // Returns what is wrong with a message of the operation, or ok.
@@ -80,6 +98,7 @@ class PairwisePath final : private MeshEvents {
   }
   void on_mesh_closed(NodeIndex peer, const Status& status) override;
 
+  boost::asio::io_context& loop_;
   const DataJobOptions& options_;
   OperationKernels& kernels_;
   OperationTable& operations_;
@@ -93,6 +112,7 @@ class PairwisePath final : private MeshEvents {
   std::vector<PairwiseState> states_;                          // by lane
   std::vector<EarlyMessage> early_;   // of operations that are not launched here
   std::vector<const void*> addends_;  // scratch memory
+  Lifetime lifetime_;
 };
 
 }  // namespace rueda::engine

@@ -380,12 +380,13 @@ void RingPath::gpu_reduce(const RunningOperation& running, const transport::Fram
   const Operation& operation = *running.operation;
   auto added = lifetime_.guard(
       [this, header, stable_seq](const Status& status) { on_added(header, stable_seq, status); });
-  operation.gpu_reduce(
-      {running.cut.chunk_at(header.chunk), link_.file(),
-       uint64_t{header.slot} * geometry_.slot_bytes, step_of(running, header).is_final},
-      [&loop = loop_, added = std::move(added)](const Status& status) {
-        boost::asio::post(loop, [added, status]() mutable { added(status); });
-      });
+  operation.gpu_reduce({.range = running.cut.chunk_at(header.chunk),
+                        .staging = link_.file(),
+                        .offset = uint64_t{header.slot} * geometry_.slot_bytes,
+                        .is_final = step_of(running, header).is_final},
+                       [&loop = loop_, added = std::move(added)](const Status& status) {
+                         boost::asio::post(loop, [added, status]() mutable { added(status); });
+                       });
 }
 
 void RingPath::on_added(const transport::FrameHeader& header, uint64_t stable_seq,

@@ -277,14 +277,24 @@ std::vector<StagedRound> build_staged_rounds(const core::Launch& launch, const D
   return builder.take();
 }
 
+namespace {
+
+gpu::WorkerOperation addition_of(const core::TensorDescriptor& tensor, const DeviceLaunch& how,
+                                 bool is_final) {
+  gpu::WorkerOperation operation = with_batch_of(tensor, is_final ? how.divisor : 1, how.headroom);
+  operation.stream = kStreamAdding;
+  operation.batch.prescale = 1;
+  if (!is_final) operation.batch.postscale = 1;
+  return operation;
+}
+
+}  // namespace
+
 gpu::WorkerOperation build_addition(const core::Launch& launch, const DeviceLaunch& how,
                                     const StagedRow& row, ElementRange part,
                                     const gpu::Place& chunk, bool is_final) {
   const core::TensorDescriptor& first = *launch.tensors->front().descriptor;
-  gpu::WorkerOperation operation = with_batch_of(first, is_final ? how.divisor : 1, how.headroom);
-  operation.stream = kStreamAdding;
-  operation.batch.prescale = 1;
-  if (!is_final) operation.batch.postscale = 1;
+  gpu::WorkerOperation operation = addition_of(first, how, is_final);
   if (first.wire_dtype != WireDType::kSame) {
     const DType wire = dtype_on_wire(first.dtype, first.wire_dtype);
     operation.batch.partial_dtype = operation.batch.dst_dtype = wire;
@@ -295,6 +305,19 @@ gpu::WorkerOperation build_addition(const core::Launch& launch, const DeviceLaun
        .partial = chunk,
        .sources = {moved({.memory = row.scratch, .offset = row.offset}, part.begin * size)},
        .destinations = {chunk}});
+  return operation;
+}
+
+gpu::WorkerOperation build_addition_of(const core::Launch& launch, const DeviceLaunch& how,
+                                       std::span<const gpu::Place> addends, int64_t elements,
+                                       const gpu::Place& sum, bool is_final) {
+  const core::TensorDescriptor& first = *launch.tensors->front().descriptor;
+  gpu::WorkerOperation operation = addition_of(first, how, is_final);
+  operation.batch.dtype = dtype_on_wire(first.dtype, first.wire_dtype);
+  operation.segments.push_back({.count = static_cast<uint64_t>(elements),
+                                .partial = addends.front(),
+                                .sources = {addends.begin() + 1, addends.end()},
+                                .destinations = {sum}});
   return operation;
 }
 

@@ -76,6 +76,12 @@ std::vector<StagedRound> build_staged_rounds(const core::Launch& launch, const D
 gpu::WorkerOperation build_addition(const core::Launch& launch, const DeviceLaunch& how,
                                     const StagedRow& row, ElementRange part,
                                     const gpu::Place& chunk, bool is_final);
+// Returns an operation that adds up values of nodes, of the batch's type between nodes, in this
+// order; there are at least two, all at places that the GPU reaches. The sum may take the place of
+// one of them.
+gpu::WorkerOperation build_addition_of(const core::Launch& launch, const DeviceLaunch& how,
+                                       std::span<const gpu::Place> addends, int64_t elements,
+                                       const gpu::Place& sum, bool is_final);
 
 // The communicator that carries a batch between nodes, and the worker's stream for it.
 struct NcclPlace {

@@ -237,17 +237,24 @@ std::function<void()> StagedPath::cancel(const core::Cancel& cancelled) {
 
 // --- Additions on the GPU ------------------------------------------------------------------------
 
+// Returns whether the job was told to exchange whatever it can, in additions that one launch takes.
+bool StagedPath::always_exchanges(const core::Launch& launch) const {
+  const size_t nodes = host_path_.parts(launch.process_set).ring().size();
+  return core::exchanges_of(spec_.algorithm).size() == 1 && nodes <= gpu::kMaxSources + 1;
+}
+
 bool StagedPath::adds_on_gpu(const core::Launch& launch) const {
-  return context_.options.adds_on_gpu && always_rings(launch) &&
+  return context_.options.adds_on_gpu && (always_rings(launch) || always_exchanges(launch)) &&
          launch.tensors->front().descriptor->kind == CollectiveKind::kAllreduce &&
          std::all_of(launch.tickets.begin(), launch.tickets.end(),
                      [](const auto& ticket) { return ticket.has_value(); });
 }
 
-// Returns this node's shard of each round, with which the node begins the ring.
+// Returns this node's shard of each round, with which the node begins the ring; all is sent in an
+// exchange.
 std::vector<ElementRange> StagedPath::sent_of(const Batch& staged) const {
   std::vector<ElementRange> sent;
-  if (!staged.adds_on_gpu) return sent;
+  if (!staged.adds_on_gpu || !always_rings(staged.launch)) return sent;
   const DataParts& parts = host_path_.parts(staged.launch.process_set);
   const auto nodes = static_cast<int>(parts.ring().size());
   for (const ElementRange& round : staged.rounds) {
@@ -287,10 +294,17 @@ void StagedPath::serve_additions() {
 void StagedPath::run_addition(const WantedAddition& wanted) {
   const core::Launch& launch = wanted.batch->launch;
   const ChunkAddition& addition = wanted.addition;
-  const gpu::Place chunk{.memory = number_of_staging(launch.process_set, addition),
-                         .offset = addition.offset};
-  gpu::WorkerOperation operation = build_addition(launch, device_.how(launch), *wanted.batch->row,
-                                                  addition.range, chunk, addition.is_final);
+  const uint32_t memory = number_of_staging(launch.process_set, addition);
+  const gpu::Place sum{.memory = memory, .offset = addition.offset};
+  std::vector<gpu::Place> addends;
+  for (const uint64_t offset : addition.addends) {
+    addends.push_back({.memory = memory, .offset = offset});
+  }
+  gpu::WorkerOperation operation =
+      addends.empty() ? build_addition(launch, device_.how(launch), *wanted.batch->row,
+                                       addition.range, sum, addition.is_final)
+                      : build_addition_of(launch, device_.how(launch), addends,
+                                          addition.range.count(), sum, addition.is_final);
   context_.metrics.daemon().gpu_added_bytes.Increment(static_cast<double>(
       addition.range.count() *
       static_cast<int64_t>(element_bytes(launch.tensors->front().descriptor->dtype))));

@@ -86,6 +86,7 @@ class StagedPath {
   void on_round_back(const BatchPtr& batch);
   void end(Batch& batch, const Status& status);
 
+  bool always_exchanges(const core::Launch& launch) const;
   bool adds_on_gpu(const core::Launch& launch) const;
   std::vector<ElementRange> sent_of(const Batch& batch) const;
   GpuReduce additions_of(const BatchPtr& batch);

@@ -41,14 +41,17 @@ struct OperationTensor {
   std::vector<RankBuffers> ranks;  // By local rank, without those that have joined.
 };
 
-// Asks the GPU for an addition: a chunk has come, and this node's values have to be added to it.
+// Asks the GPU for an addition of values that have come from other nodes. On the ring, a partial
+// has come, and this node's values have to be added to it. In an exchange, messages have come, and
+// this node's values are in the staging, too, as they go between nodes.
 struct ChunkAddition {
   core::ElementRange range;
-  std::shared_ptr<const StagingFile> staging;  // The partial is in it, and the sum goes there.
-  uint64_t offset = 0;
-  bool is_final = false;  // Postscale and divisor are applied, too.
+  std::shared_ptr<const StagingFile> staging;  // What has come is in it, and the sum goes there.
+  uint64_t offset = 0;                         // Of the sum, and on the ring of the partial.
+  std::vector<uint64_t> addends;  // Of an exchange: their offsets, in order. One may be `offset`.
+  bool is_final = false;          // Postscale and divisor are applied, too.
 };
-// Adds a chunk on the GPU. It is called on the data loop; `done` is called once, on any thread.
+// Adds on the GPU. It is called on the data loop; `done` is called once, on any thread.
 using GpuReduce = std::function<void(ChunkAddition, std::function<void(const Status&)> done)>;
 
 // A batch as it is carried out: what all its tensors have in common, and where their elements are.

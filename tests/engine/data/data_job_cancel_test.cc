@@ -2,6 +2,7 @@
 // cancelled, their numbers come again in a new generation, and frames of the old one are on the
 // way. Every interleaving is drawn from a seed.
 
+#include <optional>
 #include <random>
 #include <set>
 
@@ -16,12 +17,19 @@ namespace {
 
 class Cancelling {
  public:
-  explicit Cancelling(uint64_t seed) : random_(seed) {
+  // With an algorithm, another process adds; otherwise the seed says how the job is set up.
+  explicit Cancelling(uint64_t seed, std::optional<core::AlgorithmChoice> algorithm = {})
+      : random_(seed) {
     options_.ranks_per_node.assign(static_cast<size_t>(draw(2, 4)), 1);
     options_.ranks_per_node[0] = draw(1, 2);
     if (draw(0, 1) == 1) options_.policy = core::DeathPolicy::kShrink;
     options_.algorithm = static_cast<core::AlgorithmChoice>(draw(0, 6));
     options_.shares_staging = draw(0, 1) == 1;
+    if (algorithm) {
+      options_.policy = core::DeathPolicy::kFail;
+      options_.algorithm = *algorithm;
+      options_.shares_staging = true;
+    }
     ring_ = std::make_unique<Ring>(options_);
     nodes_.resize(options_.ranks_per_node.size());
   }
@@ -85,6 +93,8 @@ class Cancelling {
     }
   }
 
+  size_t added_elsewhere() const { return elsewhere_.added(); }
+
  private:
   struct Action {
     OperationFixture* work;  // the operation to launch; null: a cancel
@@ -128,10 +138,15 @@ class Cancelling {
     }
   }
 
+  // Additions end in any order.
+  void add_one() {
+    elsewhere_.add(static_cast<size_t>(draw(0, static_cast<int>(elsewhere_.waiting()) - 1)));
+  }
+
   // Makes the node's next launch, if core's window lets it, or its cancel.
   void act(size_t index) {
     note_done(index);
-    if (elsewhere_.waiting() > 0 && draw(0, 2) == 0) elsewhere_.add(0);
+    if (elsewhere_.waiting() > 0 && draw(0, 2) == 0) add_one();
     Node& node = nodes_[index];
     if (node.next == node.todo.size()) return;
     const Action& action = node.todo[node.next];
@@ -204,6 +219,20 @@ TEST(DataJobCancel, NoCreditLeaks) {
   for (uint64_t round = 0; round < rounds; ++round) story.cancelled_round();
   story.whole_round();
   story.run();
+}
+
+// Slots and work buffers of an exchange stay taken while they are added up elsewhere, and no
+// longer.
+TEST(DataJobCancel, WhatIsAddedUpElsewhereIsGivenBackAfterACancel) {
+  for (const auto algorithm :
+       {core::AlgorithmChoice::kHalvingDoubling, core::AlgorithmChoice::kDirect}) {
+    Cancelling story(815, algorithm);
+    const uint64_t rounds = testing_support::scaled(100, 40);
+    for (uint64_t round = 0; round < rounds; ++round) story.cancelled_round();
+    story.whole_round();
+    story.run();
+    EXPECT_GT(story.added_elsewhere(), 50u);
+  }
 }
 
 // A node waits without a deadline for an application that has not launched its part.

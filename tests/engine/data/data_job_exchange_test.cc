@@ -3,10 +3,14 @@
 #include <array>
 #include <cstring>
 #include <functional>
+#include <memory>
+#include <random>
+#include <vector>
 
 #include <gtest/gtest.h>
 
 #include "daemon/base/hash.h"
+#include "tests/engine/fake_gpu_adder.h"
 #include "tests/engine/ring.h"
 
 namespace rueda::engine {
@@ -14,6 +18,7 @@ namespace {
 
 using core::AlgorithmChoice;
 using testing::Bytes;
+using testing::FakeGpuAdder;
 using testing::OperationFixture;
 using testing::OperationSpec;
 using testing::Ring;
@@ -80,6 +85,79 @@ TEST_P(DataJobExchange, TheSizeOfAChunkDoesNotChangeABit) {
     if (first.empty()) first = work.output(Rank{0});
     EXPECT_EQ(work.output(Rank{3}), first) << chunk_bytes;
   }
+}
+
+// The bits are those of a data loop that adds, whenever and in whatever order sums come back.
+TEST_P(DataJobExchange, ADataLoopNeedNotAddItself) {
+  std::mt19937_64 random(7);
+  for (int nodes = 2; nodes <= 6; ++nodes) {
+    for (const WireDType wire : {WireDType::kSame, WireDType::kFloat16, WireDType::kBFloat16}) {
+      std::vector<std::vector<Bytes>> outputs(2);
+      for (const bool is_elsewhere : {false, true}) {
+        RingOptions shared = options(nodes);
+        shared.shares_staging = true;
+        FakeGpuAdder elsewhere;
+        Ring ring(shared);
+        std::vector<std::unique_ptr<OperationFixture>> works;
+        for (uint64_t seq = 1; seq <= 3; ++seq) {
+          OperationSpec spec;
+          spec.sizes = {static_cast<int64_t>(seq), 19'000};
+          spec.random_seed = static_cast<uint32_t>(seq);
+          spec.wire_dtype = wire;
+          spec.op = seq == 2 ? ReduceOp::kMax : ReduceOp::kAverage;
+          spec.prescale = 0.3;
+          spec.postscale = seq == 2 ? 1 : 1.7;
+          works.push_back(
+              std::make_unique<OperationFixture>(spec, shared.ranks_per_node, Seq{seq}));
+          for (int node = 0; node < nodes; ++node) {
+            auto operation = works.back()->operation(NodeIndex{node});
+            if (is_elsewhere) {
+              elsewhere.take_over(*operation, works.back()->operation(NodeIndex{node}));
+            }
+            ring.node(node).job->run(std::move(operation));
+          }
+        }
+        const auto is_over = [&] {
+          for (int node = 0; node < nodes; ++node) {
+            if (ring.node(node).done.size() < works.size()) return false;
+          }
+          return true;
+        };
+        while (!is_over()) {
+          const bool was_idle = !ring.poll();
+          if (elsewhere.waiting() > 0 && (was_idle || random() % 4 == 0)) {
+            elsewhere.add(random() % elsewhere.waiting());
+          } else {
+            ASSERT_FALSE(was_idle) << "it hangs";
+          }
+        }
+        EXPECT_EQ(elsewhere.added() > 0, is_elsewhere);
+        for (const auto& work : works) {
+          EXPECT_EQ(work->check(), "");
+          outputs[is_elsewhere ? 1 : 0].push_back(work->output(Rank{nodes}));
+        }
+      }
+      EXPECT_EQ(outputs[0], outputs[1]) << nodes << " nodes, " << to_string(wire);
+    }
+  }
+}
+
+TEST_P(DataJobExchange, WhatCannotBeAddedElsewhereIsTheOperationsError) {
+  RingOptions shared = options(2);
+  shared.shares_staging = true;
+  FakeGpuAdder elsewhere;
+  Ring ring(shared);
+  const OperationFixture& work = ring.add({.sizes = {2000}});
+  for (int node = 0; node < 2; ++node) {
+    auto operation = work.operation(NodeIndex{node});
+    if (node == 0) elsewhere.take_over(*operation, work.operation(NodeIndex{node}));
+    ring.node(node).job->run(std::move(operation));
+  }
+  ASSERT_TRUE(ring.run_until([&] { return elsewhere.waiting() > 0; }));
+  elsewhere.add(0, {Code::kInternal, "the adder has no hands"});
+  ASSERT_TRUE(ring.run_until([&] { return !ring.node(0).failed.empty(); }));
+  EXPECT_EQ(ring.node(0).failed[0].first, Seq{1});
+  EXPECT_EQ(ring.node(0).failed[0].second.message(), "the adder has no hands");
 }
 
 TEST_P(DataJobExchange, TheTestFaultIsSeenOnEveryRank) {

@@ -221,6 +221,34 @@ TEST(StagedOperation, OnlyTheLastAdditionDividesOnTheGpuToo) {
   }
 }
 
+TEST(StagedOperation, AnExchangeAddsUpWhatNodesSendInTheTypeInWhichTheySendIt) {
+  core::TensorDescriptor as;
+  as.op = ReduceOp::kAverage;
+  as.prescale = 0.5;
+  as.postscale = 3;
+  as.wire_dtype = WireDType::kFloat16;
+  const core::Launch launch = launch_of({device_tensor("a", {6}, as)}, 1);
+  const std::vector<gpu::Place> addends{{.memory = 40, .offset = 512},
+                                        {.memory = 40, .offset = 64}};
+  for (const bool is_final : {false, true}) {
+    const gpu::WorkerOperation made =
+        build_addition_of(launch, {.divisor = 6}, addends, 4, addends[1], is_final);
+    EXPECT_EQ(made.batch.prescale, 1) << "is in what nodes send";
+    EXPECT_EQ(made.batch.postscale, is_final ? 3 : 1);
+    EXPECT_EQ(made.batch.divisor, is_final ? 6 : 1);
+    EXPECT_EQ(made.batch.dtype, DType::kFloat16);
+    EXPECT_FALSE(made.batch.partial_dtype || made.batch.dst_dtype);
+    ASSERT_EQ(made.segments.size(), 1u);
+    const gpu::PlacedSegment& segment = made.segments[0];
+    EXPECT_EQ(segment.count, 4u);
+    EXPECT_EQ(segment.partial.value().offset, 512u);
+    ASSERT_EQ(segment.sources.size(), 1u);
+    EXPECT_EQ(segment.sources[0].offset, 64u);
+    EXPECT_EQ(segment.destinations.at(0).offset, 64u);
+    EXPECT_TRUE(made.waits.empty() && made.writes.empty());
+  }
+}
+
 TEST(StagedOperation, OnlyTheRootsNodeSendsABroadcast) {
   core::TensorDescriptor as;
   as.kind = CollectiveKind::kBroadcast;

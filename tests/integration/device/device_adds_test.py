@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Tests large batches in device memory between nodes, where the GPU adds up what arrives (`--gpu-adds yes`)."""
+"""Tests batches in device memory between nodes, where the GPU adds up what arrives (`--gpu-adds yes`)."""
 
 import harness
 from device_harness import DeviceIntegrationTest
@@ -7,7 +7,8 @@ from harness import SLOWNESS
 
 LOST_S = 4.0 * SLOWNESS
 # Otherwise small tensors are exchanged, and a data loop adds them up.
-RING = ["--algorithm", "ring"]
+RING = ("--algorithm", "ring")
+HALVING_DOUBLING = ("--algorithm", "halving-doubling")
 
 
 class DeviceAddsTest(DeviceIntegrationTest):
@@ -17,9 +18,9 @@ class DeviceAddsTest(DeviceIntegrationTest):
         return [self.start_daemon(node_id, "--gpu-plugin", plugin or self.plugin, "--gpu-adds", adds)
                 for node_id, adds in zip(node_ids, self.adds)]
 
-    def run_and_add(self, ranks, *scenarios, extra=()):
+    def run_and_add(self, ranks, *scenarios, algorithm=RING, extra=()):
         """Runs a job; `extra` has the launcher's flags."""
-        self.run_between_nodes(ranks, *scenarios, extra=[*RING, *extra])
+        self.run_between_nodes(ranks, *scenarios, extra=[*algorithm, *extra])
         for daemon, adds in zip(self.daemons, self.adds):
             self.assertEqual(daemon.metric("rueda_gpu_added_bytes_total") > 0, adds == "yes")
         self.stop_daemons()
@@ -45,9 +46,28 @@ class DeviceAddsTest(DeviceIntegrationTest):
     def test_process_sets(self):
         self.run_and_add([2, 1, 1], "sets")
 
-    def test_what_is_exchanged_and_what_has_joined_is_added_by_a_data_loop(self):
+    def test_halving_doubling(self):
+        self.run_and_add([1, 1], "same", "broadcast", "group", algorithm=HALVING_DOUBLING)
+        self.run_and_add([2, 1, 1], "alike", "large", "rounds", "rounded", "streams", algorithm=HALVING_DOUBLING)
+
+    def test_halving_doubling_in_locked_schedules_that_are_left_and_in_process_sets(self):
+        self.run_and_add([2, 1, 1], "mixed", "skipped", "late", "sets", algorithm=HALVING_DOUBLING)
+
+    def test_every_other_exchange(self):
+        for algorithm in ("recursive-doubling", "direct", "central"):
+            with self.subTest(algorithm):
+                self.run_and_add([1, 1, 1], "same", "group", algorithm=("--algorithm", algorithm))
+
+    def test_mpi_opt_adds_on_the_gpu(self):
+        self.run_and_add([1, 1], "same", algorithm=("--preset", "mpi-opt"))
+
+    def test_what_is_exchanged_because_it_is_small_is_added_by_a_data_loop(self):
         self.run_between_nodes([1, 1], "group")
         self.assertEqual(self.daemons[0].metric("rueda_gpu_added_bytes_total"), 0)
+
+    def test_what_has_joined_is_added_by_a_data_loop(self):
+        # A node whose ranks have joined has nothing on its GPU to add.
+        self.run_between_nodes([1, 1], "joined_behind", extra=[*HALVING_DOUBLING, "--coordination", "negotiate"])
 
     def test_kill_of_anything_on_one_node_releases_the_streams_of_the_other(self):
         for victim in ("worker", "rank", "daemon"):
