@@ -279,6 +279,9 @@ typedef struct rueda_planned_tensor {
    * through others. */
   const uint32_t* after;
   size_t after_count;
+  /* 1: it will be submitted by rueda_device_allreduce_async() or its grouped form; 0: it will be in
+   * host memory. In a job whose device memory crosses nodes by NCCL it is in no plan. */
+  int32_t is_on_device;
 } rueda_planned_tensor;
 
 /* Declares a plan: all all-reduces of a training step, before there has been a step, in the order

@@ -535,6 +535,7 @@ struct PlannedTensor {
   // name of its grouped_allreduce, whose tensors follow each other in the list; "": none
   std::string group;
   ReduceOptions options;
+  bool is_on_device = false;  // It will be in device memory.
 };
 
 // Declares what a training step consists of, before there has been a step: all its all-reduces, in
@@ -556,7 +557,8 @@ inline void declare_plan(std::span<const PlannedTensor> tensors) {
                     &options[i],
                     planned.group.empty() ? nullptr : planned.group.c_str(),
                     planned.after.data(),
-                    planned.after.size()});
+                    planned.after.size(),
+                    planned.is_on_device ? 1 : 0});
   }
   detail::check(rueda_plan_declare(list.data(), list.size()));
 }

@@ -29,6 +29,22 @@ Status check_order(std::span<const rueda_planned_tensor> tensors, size_t place) 
   return Status::ok();
 }
 
+Status set_place(const rueda_planned_tensor& planned, TensorRequest& request) {
+  if (planned.is_on_device != 0 && planned.is_on_device != 1) {
+    return {Code::kInvalidArgument, "tensor \"" + std::string(planned.tensor.name) +
+                                        "\" is neither in host memory (is_on_device 0) nor in a "
+                                        "GPU's (1)"};
+  }
+  if (planned.is_on_device == 0) return Status::ok();
+  if (request.descriptor.op == static_cast<uint8_t>(ReduceOp::kAdasum)) {
+    return {Code::kInvalidArgument, "tensor \"" + std::string(planned.tensor.name) +
+                                        "\" is an Adasum in device memory: reduce it in host "
+                                        "memory, and declare it so"};
+  }
+  request.descriptor.memory = static_cast<uint32_t>(MemorySpace::kDevice);
+  return Status::ok();
+}
+
 }  // namespace
 
 Result<std::vector<TensorRequest>> describe_plan(std::span<const rueda_planned_tensor> tensors) {
@@ -42,6 +58,7 @@ Result<std::vector<TensorRequest>> describe_plan(std::span<const rueda_planned_t
         describe_allreduce(&tensors[i].tensor, tensors[i].options, group, sizes.at(group));
     if (!request.is_ok()) return request.status();
     if (Status status = check_order(tensors, i); !status.is_ok()) return status;
+    if (Status status = set_place(tensors[i], request.value()); !status.is_ok()) return status;
     requests.push_back(std::move(request).value());
   }
   return requests;

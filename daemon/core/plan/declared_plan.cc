@@ -16,6 +16,10 @@ std::string quoted(const PlannedTensor& planned) {
 }
 
 std::string find_flaw_of(const TensorDescriptor& tensor) {
+  if (tensor.memory == MemorySpace::kDeviceNccl) {
+    return "goes by NCCL, whose operations no plan has: leave it out, or start the job without "
+           "--inter-node nccl";
+  }
   if (track_of(tensor) != Track::kLockable) {
     return std::string("is a ") + to_string(tensor.kind) + ", which no plan has: leave it out";
   }

@@ -47,17 +47,24 @@ void NcclPath::close_set(uint32_t process_set) {
   if (sets_) sets_->drop(process_set);
 }
 
-// Tensors of sets of one node stay as they are. The core knows a tensor by its address, so each is
-// replaced by the same object every time.
+// Tensors of sets of one node stay as they are.
+bool NcclPath::carries(const core::TensorDescriptor& tensor) const {
+  if (tensor.memory != MemorySpace::kDevice) return false;
+  const core::Collectives* const set = host_.find_set(tensor.process_set);
+  return set && set->layout().members().size() > 1;
+}
+
+// The core knows a tensor by its address, so each is replaced by the same object every time. A plan
+// has the tensors that will be agreed on, too.
 core::DescriptorPtr NcclPath::carried(const core::DescriptorPtr& submitted) {
-  if (submitted->memory != MemorySpace::kDevice || !is_wanted()) return submitted;
-  const core::Collectives* const set = host_.find_set(submitted->process_set);
-  if (!set || set->layout().members().size() == 1) return submitted;
+  const bool is_plan = submitted->kind == CollectiveKind::kDeclarePlan;
+  if (!is_wanted() || (!is_plan && !carries(*submitted))) return submitted;
   std::pair<core::DescriptorPtr, core::DescriptorPtr>& known = carried_[submitted.get()];
   if (!known.first) {
-    auto carried = std::make_shared<core::TensorDescriptor>(*submitted);
-    carried->memory = MemorySpace::kDeviceNccl;
-    known = {submitted, std::move(carried)};
+    auto made = std::make_shared<core::TensorDescriptor>(*submitted);
+    for (core::PlannedTensor& planned : made->plan) planned.tensor = carried(planned.tensor);
+    if (!is_plan) made->memory = MemorySpace::kDeviceNccl;
+    known = {submitted, std::move(made)};
   }
   return known.second;
 }

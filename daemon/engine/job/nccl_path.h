@@ -25,9 +25,9 @@ class NcclPath {
   NcclPath(const EngineContext& context, const JobSpec& spec, PathHost& host,
            SubmissionLedger& ledger, JobLinks& links, DeviceLaunches& device);
 
-  // Returns the descriptor that the nodes agree on for a tensor that a rank has submitted: one for
-  // NCCL to carry between nodes, or the tensor itself. A tensor that was seen before gives the same
-  // object.
+  // Returns the descriptor that the nodes agree on for a tensor, or a declared plan, that a rank
+  // has submitted: one for NCCL to carry between nodes, or the one submitted. What was seen before
+  // gives the same object.
   core::DescriptorPtr carried(const core::DescriptorPtr& submitted);
   // The job has a GPU worker now: batches may be launched if the job leaves them to NCCL.
   void open();
@@ -47,6 +47,8 @@ class NcclPath {
 
   // Returns true if the job leaves to NCCL what goes between its nodes.
   bool is_wanted() const;
+  // Returns true if NCCL carries the tensor in a job that leaves that to it.
+  bool carries(const core::TensorDescriptor& tensor) const;
   void run(const core::Launch& launch, const StagedRow& row, NcclPlace across);
   void fail_later(Seq seq, const Status& status);
   // Logs, once, a batch that NCCL has had for longer than ranks may wait for each other.

@@ -70,6 +70,13 @@ TEST(DeclaredPlan, AFlawNamesTheTensorAndTheRemedy) {
     t.root = Rank{0};
   });
   const DescriptorPtr in_set = tensor("s", 1, [](TensorDescriptor& t) { t.process_set = 3; });
+  const DescriptorPtr by_nccl =
+      tensor("n", 1, [](TensorDescriptor& t) { t.memory = MemorySpace::kDeviceNccl; });
+  const DescriptorPtr on_gpu =
+      tensor("d", 1, [](TensorDescriptor& t) { t.memory = MemorySpace::kDevice; });
+  EXPECT_EQ(find_flaw({{on_gpu, {}}}), "");
+  EXPECT_THAT(find_flaw({{by_nccl, {}}}),
+              HasSubstr("tensor \"n\" goes by NCCL, whose operations no plan has"));
   EXPECT_EQ(find_flaw(std::vector<PlannedTensor>{}), "");
   EXPECT_THAT(find_flaw({{a, {}}, {a, {}}}), HasSubstr("tensor \"a\" is listed twice"));
   EXPECT_THAT(find_flaw({{a, {0}}}), HasSubstr("tensor \"a\" comes after tensor 0 of the list"));

@@ -75,6 +75,12 @@ class DeviceNcclTest(DeviceIntegrationTest):
         self.assertRegex(job.wait_for(0, "^error (.*)$").group(1),
                          'rank 1 has joined, and NCCL needs something of every rank; .*--inter-node rueda')
 
+    def test_what_nccl_carries_is_in_no_declared_plan(self):
+        job = self.run_by_nccl([1, 1], "declared")
+        for number in range(2):
+            self.assertRegex(job.wait_for(number, "^error (.*)$").group(1),
+                             'tensor "one" goes by NCCL, whose operations no plan has.*without --inter-node nccl')
+
     def test_a_batch_that_waits_for_another_nodes_stream_is_told_and_waited_for(self):
         alpha, beta = self.start_daemons("alpha", "beta")
         job = self.start_job([alpha, beta], [1, 1], device_rank("late_stream"), [*NCCL, "--stall-check-seconds", "1"])

@@ -10,6 +10,7 @@ import numpy as np
 import rueda
 from device_across import (across, across_again, across_known, across_large, across_many, across_streams, beyond,
                            without_context)
+from device_declared import declared
 from device_nccl import grouped_beside_a_lock, joined, late_stream, one, rounded, sets, too_many_sets
 from device_staged import beyond_staging, counted, forgotten, two_groups, two_streams, unasked, unwaited
 from device_support import (AVERAGE, DTYPES, LIBRARY, MAX, MIN, NO_STREAM, PRODUCT, SUM, DeviceError, Gate, Gpu, Pinned,
@@ -548,7 +549,7 @@ SCENARIOS = {function.__name__: function
                               beyond, mismatch, large, rounds, too_large, mixed, late, leaver, refused, loop,
                               loop_in_rounds, loop_large, stuck, beyond_staging, counted, forgotten, two_groups, two_streams,
                               unasked, unwaited, grouped_beside_a_lock, joined, late_stream, one, rounded, sets,
-                              too_many_sets)}
+                              too_many_sets, declared)}
 
 
 def main():

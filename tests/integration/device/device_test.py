@@ -130,6 +130,12 @@ class DeviceTest(DeviceIntegrationTest):
         self.daemons.clear()
         self.run_between_nodes([1, 1, 1], "rounds", "group", extra=["--algorithm", "halving-doubling"])
 
+    def test_a_declared_step_of_device_memory_is_locked_at_once(self):
+        self.run_between_nodes([1, 1], "declared")
+        for daemon in self.daemons:
+            self.assertRegex(daemon.output(), "locked as declared from operation .*: 5 tensors a step")
+            self.assertEqual(daemon.metric("rueda_plans_abandoned_total"), 0)
+
     def test_host_memory_behind_device_memory_that_is_late(self):
         for mode in harness.amount(["locked"], ["locked", "negotiate"]):
             self.run_between_nodes([2, 1], "mixed", extra=["--coordination", mode])

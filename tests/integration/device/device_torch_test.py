@@ -2,6 +2,7 @@
 """Tests rueda.torch and rueda.distributed with tensors in the memory of a GPU, on one node and on two."""
 
 import os
+import re
 import subprocess
 import unittest
 
@@ -41,6 +42,13 @@ class DeviceTorchTest(DeviceIntegrationTest):
 
     def test_a_process_group_on_two_nodes(self):
         self.run_cases("distributed_rank.py", [2, 1])
+
+    def test_a_step_on_the_gpu_is_locked_as_declared(self):
+        self.run_cases("torch_rank.py", [1, 1], "case_a_step_on_the_gpu_is_declared")
+        for daemon in self.daemons:
+            self.assertEqual(len(re.findall("locked as declared from operation .*: 4 tensors a step", daemon.output())), 2,
+                             daemon.output())
+            self.assertEqual(daemon.metric("rueda_plans_abandoned_total"), 0)
 
     def test_an_allocator_that_is_not_watched(self):
         self.env["RUEDA_DEVICE_WATCH_FREES"] = "0"

@@ -121,7 +121,7 @@ def case_gradients_of_collectives():
     expect_equal(read(given.grad), weights * size)
 
 
-def train(put, steps=20):
+def train(put, steps=20, is_grouped=False):
     """Trains a model whose parameters and gradients are where `put` puts them."""
     torch.manual_seed(3)
     model = torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.Tanh(), torch.nn.Linear(16, 2)).double()
@@ -129,7 +129,8 @@ def train(put, steps=20):
         parameter.data = put(parameter.data)
         parameter.grad = put(torch.zeros_like(parameter))
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9),
-                                         named_parameters=model.named_parameters())
+                                         named_parameters=model.named_parameters(),
+                                         groups=[list(model.parameters())] if is_grouped else None)
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     CUDA.synchronize()
     generator = torch.Generator().manual_seed(hvd.rank())
@@ -156,6 +157,12 @@ def case_an_optimizer_learns_what_it_learns_on_the_host():
     on_host = train(torch.clone)
     assert (on_device - on_host).abs().max().item() < 1e-9, (on_device, on_host)
     assert on_host[-1] < on_host[0]
+
+
+def case_a_step_on_the_gpu_is_declared():
+    """The test looks for both plans in the daemons' logs."""
+    train(CUDA.put, steps=3)
+    train(CUDA.put, steps=3, is_grouped=True)
 
 
 def case_segments_that_are_freed_and_come_again():

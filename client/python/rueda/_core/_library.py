@@ -35,7 +35,7 @@ class ReduceOptions(Structure):
 
 class PlannedTensor(Structure):
     _fields_ = [("tensor", Tensor), ("options", POINTER(ReduceOptions)), ("group_name", c_char_p),
-                ("after", POINTER(c_uint32)), ("after_count", c_size_t)]
+                ("after", POINTER(c_uint32)), ("after_count", c_size_t), ("is_on_device", c_int32)]
 
 
 class Stats(Structure):

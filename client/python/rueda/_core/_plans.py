@@ -40,12 +40,14 @@ class Planned(NamedTuple):
     Attributes:
         tensor: its name, shape and dtype; it has no memory.
         after: the places of the tensors that it comes after.
+        is_on_device: it will be submitted from a GPU's memory.
     """
 
     tensor: Tensor
     options: ReduceOptions
     group: Optional[str]
     after: Sequence[int]
+    is_on_device: bool = False
 
 
 def declare(planned: Sequence[Planned]) -> None:
@@ -55,12 +57,13 @@ def declare(planned: Sequence[Planned]) -> None:
         RuedaError: ranks declared different plans, or the plan is impossible.
     """
     items = (_CPlanned * max(len(planned), 1))()
-    for item, (tensor, options, group, after) in zip(items, planned):
-        item.tensor = tensor
-        item.options = pointer(options)
-        item.group_name = None if group is None else group.encode()
-        item.after = (ctypes.c_uint32 * max(len(after), 1))(*after)
-        item.after_count = len(after)
+    for item, one in zip(items, planned):
+        item.tensor = one.tensor
+        item.options = pointer(one.options)
+        item.group_name = None if one.group is None else one.group.encode()
+        item.after = (ctypes.c_uint32 * max(len(one.after), 1))(*one.after)
+        item.after_count = len(one.after)
+        item.is_on_device = int(one.is_on_device)
     check(_library.load().rueda_plan_declare(items, len(planned)))
 
 

@@ -28,12 +28,14 @@ class Description(NamedTuple):
         tensors: their names, shapes and dtypes, without memory.
         group: the name of the group, or None for a gradient by itself.
         bytes: the size of all of them.
+        is_on_device: they are in a GPU's memory.
     """
 
     tensors: List[Tensor]
     options: ReduceOptions
     group: Optional[str]
     bytes: int
+    is_on_device: bool
 
 
 class Declaring(Protocol):
@@ -67,7 +69,7 @@ def declare(described: Optional[Sequence[Description]]) -> None:
         after = [] if batch else before
         batch += range(len(planned), len(planned) + len(item.tensors))
         batch_bytes += item.bytes
-        planned += [_plans.Planned(tensor, item.options, item.group, after) for tensor in item.tensors]
+        planned += [_plans.Planned(tensor, item.options, item.group, after, item.is_on_device) for tensor in item.tensors]
     try:
         _plans.declare(planned)
     except RuedaError as error:

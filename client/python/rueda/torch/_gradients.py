@@ -27,7 +27,7 @@ from ._compression import Compression
 from ._declared import Description, declare, look_before_backward, places_of
 from ._errors import HorovodInternalError, horovod_error
 from ._graph import Walk
-from ._reductions import options_of
+from ._reductions import Adasum, options_of
 from ._sparse import sparse_allreduce_async
 
 _WIRE_DTYPES = {Compression.fp16: "float16", Compression.bf16: "bfloat16"}
@@ -223,12 +223,29 @@ class Unit:
     def describe(self) -> Optional[Description]:
         """Returns what begin() will submit, or None if that is known only when the gradients are there."""
         parameters = [gradient.parameter for gradient in self.gradients]
-        if (self._settings.takes_sparse_alone or not self._settings.zero_copy
-                or not all(self._stays_as_it_is(parameter) for parameter in parameters)):
+        if self._settings.takes_sparse_alone:
             return None
-        tensors = [self._c_tensor(gradient, gradient.parameter, None) for gradient in self.gradients]
-        return Description(tensors, self._options(), self._group(),
-                           sum(parameter.numel() * parameter.element_size() for parameter in parameters))
+        size = sum(parameter.numel() * parameter.element_size() for parameter in parameters)
+        if self._settings.zero_copy and all(self._stays_as_it_is(parameter) for parameter in parameters):
+            tensors = [self._c_tensor(gradient, gradient.parameter, None) for gradient in self.gradients]
+            return Description(tensors, self._options(), self._group(), size, False)
+        if (self._settings.op != Adasum and self._settings.compression is Compression.none
+                and all(self._stays_on_device(parameter) for parameter in parameters)):
+            return Description(self._as_submitted_elsewhere(), self._options(), self._group(), size, True)
+        return None
+
+    def _as_submitted_elsewhere(self) -> List[Tensor]:
+        """Returns the gradients by the names that _begin_elsewhere() gives them, without memory."""
+        names = [f"allreduce.{self.gradients[0].name}"]
+        if len(self.gradients) > 1:
+            names = [f"{self._group()}_{i + 1}of{len(self.gradients)}" for i in range(len(self.gradients))]
+        return [c_tensor(name, None, None, dims_of(like.shape), like.dim(), CODE_OF[like.dtype], id_of(self._settings.process_set))
+                for name, like in zip(names, (gradient.parameter for gradient in self.gradients))]
+
+    @staticmethod
+    def _stays_on_device(value: torch.Tensor) -> bool:
+        """Returns whether a gradient like this one is reduced in a GPU's memory, with its own dtype."""
+        return value.dtype in CODE_OF and _device.find(value) is not None
 
     def begin(self) -> None:
         """Submits the gradients.
