@@ -54,7 +54,7 @@ Ring::Ring(RingOptions options)
     job.events.on_channel_lost = [&made](NodeIndex peer, const Status& status, bool) {
       made.lost.emplace_back(peer, status);
     };
-    job.events.on_rounds_done = [&made](Seq seq, uint32_t, int, int rounds) {
+    job.events.on_rounds_done = [&made](Seq seq, uint32_t, uint32_t, int, int rounds) {
       if (made.on_rounds_done) made.on_rounds_done(seq, rounds);
     };
     made.job = std::make_unique<DataJob>(io_, *made.transport, metrics_, std::move(job));

@@ -27,10 +27,10 @@ struct DataEvents {
   // A node is lost. `is_missed` says that what is under way here cannot end without the node;
   // otherwise its ranks may just have left.
   std::function<void(NodeIndex, const Status&, bool is_missed)> on_channel_lost;
-  // The first `rounds` rounds are done of a share of an operation whose inputs come round by round,
-  // and others are not.
-  std::function<void(Seq, uint32_t generation, int share, int rounds)> on_rounds_done =
-      [](Seq, uint32_t, int, int) {};
+  // The first `rounds` rounds are done of a part's share of an operation whose inputs come round by
+  // round, and others are not.
+  std::function<void(Seq, uint32_t generation, uint32_t part, int share, int rounds)>
+      on_rounds_done = [](Seq, uint32_t, uint32_t, int, int) {};
   // A small operation goes on: what comes next is microseconds away.
   std::function<void()> on_small = [] {};
 };

@@ -112,7 +112,10 @@ void DataLoop::run(const JobId& job, Epoch epoch, uint32_t part,
 }
 
 void DataLoop::rounds_came(const JobId& job, Epoch epoch, uint32_t process_set, Seq seq) {
-  in_loop(Key{job, epoch, process_set, 0}, [seq](DataJob& part) { part.rounds_came(seq); });
+  in_loop([this, job, epoch, process_set, seq] {
+    for_each(job, epoch, process_set, process_set,
+             [seq](const Key&, DataJob& part) { part.rounds_came(seq); });
+  });
 }
 
 void DataLoop::cancel(const JobId& job, Epoch epoch, const core::Cancel& cancelled,

@@ -479,7 +479,8 @@ void RingPath::note_done(RunningOperation& running, int64_t piece) {
   if (!operation.rounds_here || running.is_complete()) return;
   const int done = running.cut.round_of(running.first_incomplete);
   if (done == std::exchange(running.rounds_done, done)) return;
-  options_.events.on_rounds_done(operation.seq, operation.generation, operation.share.index, done);
+  options_.events.on_rounds_done(operation.seq, operation.generation, options_.part,
+                                 operation.share.index, done);
 }
 
 void RingPath::finish_if_done(RunningOperation& running) {

@@ -29,14 +29,6 @@ DevicePath::DevicePath(const EngineContext& context, const JobSpec& spec, PathHo
 Status DevicePath::check() const {
   const std::string job = "job " + spec_.job;
   const size_t local_ranks = spec_.layout.node(spec_.self).ranks.size();
-  if (spec_.layout.node_count() > 1 &&
-      spec_.reducer.value_or(context_.options.reducer) == core::Reducer::kDevice) {
-    return Status(
-        Code::kInvalidArgument,
-        "with --reducer device, tensors in device memory do not go between nodes yet, and " + job +
-            " has " + std::to_string(spec_.layout.node_count()) +
-            " nodes: start it with --reducer node, or hand over host memory");
-  }
   if (local_ranks > gpu::kMaxSources) {
     return Status(Code::kInvalidArgument,
                   "tensors in device memory are reduced among " + std::to_string(gpu::kMaxSources) +
@@ -116,7 +108,8 @@ void DevicePath::launch(const core::Launch& launch) {
   count(launch);
   const core::TensorDescriptor& first = *launch.tensors->front().descriptor;
   if (first.memory == MemorySpace::kDeviceNccl) return nccl_.launch(launch);
-  if (host_path_.parts(launch.process_set).ring().size() > 1) return staged_.launch(launch);
+  const core::Collectives& set = *host_.find_set(launch.process_set);
+  if (set.layout().members().size() > 1) return staged_.launch(launch);
 
   std::vector<gpu::WorkerOperation> operations =
       build_device_operations(launch, device_.how(launch), device_.places(launch));

@@ -565,8 +565,8 @@ DataEvents JobRunner::data_events(uint32_t process_set, const std::vector<NodeIn
         step(core::OperationDiverged{seq, generation, peer, process_set});
       });
   events.on_rounds_done =
-      tell([this, process_set](Seq seq, uint32_t generation, int share, int rounds) {
-        device_path_.staged().on_rounds_done({process_set, seq}, generation, share, rounds);
+      tell([this, process_set](Seq seq, uint32_t generation, uint32_t part, int share, int rounds) {
+        device_path_.staged().on_rounds_done({process_set, seq}, generation, {part, share}, rounds);
       });
   events.on_channel_lost =
       tell([this, ring, process_set](NodeIndex place, const Status& status, bool is_missed) {

@@ -1,11 +1,13 @@
 #include "daemon/engine/job/staged_path.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include <boost/asio/post.hpp>
 
 #include "daemon/engine/device/device_operation.h"
+#include "daemon/engine/device/device_staging.h"
 
 namespace rueda::engine {
 namespace {
@@ -18,6 +20,10 @@ int64_t elements_of(const core::Launch& launch) {
   int64_t elements = 0;
   for (const core::LaunchTensor& tensor : *launch.tensors) elements += tensor.elements;
   return elements;
+}
+
+void append(std::vector<gpu::WorkerOperation> from, std::vector<gpu::WorkerOperation>& to) {
+  std::move(from.begin(), from.end(), std::back_inserter(to));
 }
 
 }  // namespace
@@ -50,6 +56,7 @@ std::vector<ElementRange> StagedPath::rounds_of(const core::Launch& launch) cons
 void StagedPath::launch(const core::Launch& launch) {
   auto staged = std::make_shared<Batch>();
   staged->launch = launch;
+  staged->parts = parts_of(launch);
   staged->rounds = rounds_of(launch);
   staged->adds_on_gpu = adds_on_gpu(launch);
   batches_.emplace(OperationKey{launch.process_set, launch.seq}, staged);
@@ -57,8 +64,40 @@ void StagedPath::launch(const core::Launch& launch) {
   const bool is_anybodys = std::any_of(launch.tickets.begin(), launch.tickets.end(),
                                        [](const auto& ticket) { return ticket.has_value(); });
   if (!is_anybodys) return send(staged);  // All ranks of this node have joined.
-  device_.worker().stage(staged_bytes(launch), DeviceJob::Through::kScratchAndHost,
+  const Part& last = staged->parts.back();
+  device_.worker().stage(last.offset + staged_bytes(last.launch),
+                         DeviceJob::Through::kScratchAndHost,
                          [this, staged](const Result<StagedRow>& row) { gather(staged, row); });
+}
+
+std::vector<StagedPath::Part> StagedPath::parts_of(const core::Launch& launch) const {
+  const size_t count = host_path_.parts(launch.process_set).size();
+  const DeviceLaunch how = device_.how(launch);
+  if (count == 1) return {{launch, how, 0, 0}};
+  std::vector<Part> parts(count);
+  uint64_t offset = 0;
+  for (size_t rank = 0; rank < count; ++rank) {
+    Part& part = parts[rank];
+    part.launch = launch;
+    part.launch.tickets.clear();
+    for (size_t i = 0; i < launch.tensors->size(); ++i) {
+      part.launch.tickets.push_back(launch.tickets_of(i)[rank]);
+    }
+    part.how = how;
+    if (how.root) part.how.root = how.root == rank ? std::optional<size_t>(0) : std::nullopt;
+    part.first_rank = rank;
+    part.offset = offset;
+    constexpr uint64_t kAlignment = DeviceStaging::kAlignment;
+    offset += (staged_bytes(part.launch) + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  return parts;
+}
+
+StagedRow StagedPath::row_of(const Batch& staged, const Part& part) {
+  StagedRow row = *staged.row;
+  row.offset += part.offset;
+  row.memory += part.offset;
+  return row;
 }
 
 void StagedPath::gather(const BatchPtr& staged, const Result<StagedRow>& row) {
@@ -70,10 +109,21 @@ void StagedPath::gather(const BatchPtr& staged, const Result<StagedRow>& row) {
   }
   if (staged->is_over) return device_.worker().unstage(row.value());
   staged->row = row.value();
-  const core::Launch& launch = staged->launch;
-  staged->operations = build_staged_rounds(launch, device_.how(launch), device_.places(launch),
-                                           *staged->row, staged->rounds, sent_of(*staged));
-  context_.metrics.daemon().gpu_staged_bytes.Increment(static_cast<double>(staged_bytes(launch)));
+  staged->operations.resize(staged->rounds.size());
+  for (size_t i = 0; i < staged->parts.size(); ++i) {
+    const Part& part = staged->parts[i];
+    const auto find = [all = device_.places(staged->launch), &part](size_t place, Ticket ticket) {
+      return all(part.first_rank + place, ticket);
+    };
+    std::vector<StagedRound> own = build_staged_rounds(
+        part.launch, part.how, find, row_of(*staged, part), staged->rounds, sent_of(*staged, i));
+    for (size_t round = 0; round < own.size(); ++round) {
+      append(std::move(own[round].out), staged->operations[round].out);
+      append(std::move(own[round].in), staged->operations[round].in);
+    }
+    context_.metrics.daemon().gpu_staged_bytes.Increment(
+        static_cast<double>(staged_bytes(part.launch)));
+  }
   for (StagedRound& round : staged->operations) {
     run_round(staged, std::move(round.out), &StagedPath::on_round_out);
   }
@@ -100,31 +150,33 @@ void StagedPath::let_go(Batch& staged) {
 void StagedPath::on_round_out(const BatchPtr& staged) {
   if (staged->rounds_here->fetch_add(1, std::memory_order_release) == 0) return send(staged);
   const core::Launch& launch = staged->launch;
-  for (size_t share = 0; share < staged->rounds_done.size(); ++share) {
-    host_path_.rounds_came(share, launch);
-  }
+  for (size_t share = 0; share < staged->shares; ++share) host_path_.rounds_came(share, launch);
 }
 
-Result<std::unique_ptr<Operation>> StagedPath::build(const BatchPtr& batch) {
+Result<std::unique_ptr<Operation>> StagedPath::build(const BatchPtr& batch, size_t number) {
   const Batch& staged = *batch;
+  const Part& part = staged.parts[number];
+  // To the data plane, all ranks of a part are one.
+  const bool is_alone = staged.parts.size() == 1;
   core::Launch own = staged.launch;
-  own.tickets.clear();
+  if (is_alone) own.tickets.clear();
   const core::Collectives& set = *host_.find_set(own.process_set);
   const core::TensorDescriptor& first = *own.tensors->front().descriptor;
   const bool is_broadcast = first.kind == CollectiveKind::kBroadcast;
-  const bool has_root = device_.how(staged.launch).root.has_value();
+  const bool has_root = part.how.root.has_value();
   std::vector<SubmittedBuffers> rows;
-  std::byte* at = staged.row ? staged.row->memory : nullptr;
+  std::byte* at = staged.row ? row_of(staged, part).memory : nullptr;
   for (size_t i = 0; i < own.tensors->size(); ++i) {
-    const auto tickets = staged.launch.tickets_of(i);
+    const auto tickets = part.launch.tickets_of(i);
     const auto some = std::find_if(tickets.begin(), tickets.end(),
                                    [](const auto& ticket) { return ticket.has_value(); });
-    own.tickets.push_back(some == tickets.end() ? std::nullopt : *some);
+    if (is_alone) own.tickets.push_back(some == tickets.end() ? std::nullopt : *some);
     if (some == tickets.end()) continue;
     SubmittedBuffers& row = rows.emplace_back();
     if (!is_broadcast || has_root) row.input = at;
     if (!is_broadcast || !has_root) row.output = at;
-    const LocalRank rank = set.locals()[static_cast<size_t>(some - tickets.begin())];
+    const size_t place = part.first_rank + static_cast<size_t>(some - tickets.begin());
+    const LocalRank rank = set.locals()[place];
     row.urgency = ledger_.held(rank, **some).buffers.urgency;
     row.input_bytes = row.output_bytes = static_cast<size_t>((*own.tensors)[i].descriptor->bytes());
     at += row.input_bytes;
@@ -132,12 +184,12 @@ Result<std::unique_ptr<Operation>> StagedPath::build(const BatchPtr& batch) {
   size_t next = 0;  // They are asked for in turn.
   Result<std::unique_ptr<Operation>> built =
       host_path_.parts(own.process_set)
-          .build(own, 0,
+          .build(own, number,
                  [&](LocalRank, Ticket) -> const SubmittedBuffers& { return rows[next++]; });
   if (!built.is_ok()) return built;
   std::unique_ptr<Operation> operation = std::move(built).value();
   operation->prescale = 1;  // It is applied in what the worker has made.
-  if (staged.adds_on_gpu) operation->gpu_reduce = additions_of(batch);
+  if (staged.adds_on_gpu) operation->gpu_reduce = additions_of(batch, number);
   if (staged.rounds.size() == 1) return operation;
   const int shards = core::shards_of(
       first.kind, static_cast<int>(host_path_.parts(own.process_set).ring().size()));
@@ -154,27 +206,33 @@ Result<std::unique_ptr<Operation>> StagedPath::build(const BatchPtr& batch) {
 void StagedPath::send(const BatchPtr& staged) {
   if (!host_path_.is_open()) return;  // The job is about to end.
   const core::Launch& launch = staged->launch;
-  Result<std::unique_ptr<Operation>> built = build(staged);
+  Result<std::unique_ptr<Operation>> built = build(staged, 0);
   if (!built.is_ok()) return end(*staged, built.status());
   std::unique_ptr<Operation> operation = std::move(built).value();
   const size_t shares = host_path_.shares_of(
       *operation, static_cast<int>(host_path_.parts(launch.process_set).ring().size()));
-  ledger_.begin({launch.process_set, launch.seq}, operation->kind, shares, nullptr);
-  staged->rounds_done.assign(shares, 0);
+  const size_t carriers = staged->parts.size() * shares;
+  ledger_.begin({launch.process_set, launch.seq}, operation->kind, carriers, nullptr);
+  staged->shares = shares;
+  staged->rounds_done.assign(carriers, 0);
   std::vector<HostPath::Part> parts;
-  for (size_t share = 0; share < shares; ++share) {
-    // It can be built, because the first one was.
-    if (!operation) operation = build(staged).value();
-    operation->share = {static_cast<int>(share), static_cast<int>(shares)};
-    parts.push_back({share, 0, std::exchange(operation, nullptr)});
+  for (size_t part = 0; part < staged->parts.size(); ++part) {
+    for (size_t share = 0; share < shares; ++share) {
+      // It can be built, because the first one was.
+      if (!operation) operation = build(staged, part).value();
+      operation->share = {static_cast<int>(share), static_cast<int>(shares)};
+      parts.push_back({share, static_cast<uint32_t>(part), std::exchange(operation, nullptr)});
+    }
   }
   host_path_.run_expected(launch, std::move(parts));
 }
 
-void StagedPath::on_rounds_done(OperationKey key, uint32_t generation, int share, int rounds) {
+void StagedPath::on_rounds_done(OperationKey key, uint32_t generation, Carrier by, int rounds) {
   const auto found = batches_.find(key);
   if (found == batches_.end() || found->second->launch.generation != generation) return;
-  found->second->rounds_done[static_cast<size_t>(share)] = static_cast<size_t>(rounds);
+  Batch& staged = *found->second;
+  staged.rounds_done[by.part * staged.shares + static_cast<size_t>(by.share)] =
+      static_cast<size_t>(rounds);
   bring_back(found->second);
 }
 
@@ -250,27 +308,25 @@ bool StagedPath::adds_on_gpu(const core::Launch& launch) const {
                      [](const auto& ticket) { return ticket.has_value(); });
 }
 
-// Returns this node's shard of each round, with which the node begins the ring; all is sent in an
-// exchange.
-std::vector<ElementRange> StagedPath::sent_of(const Batch& staged) const {
+// Returns a part's shard of each round, with which it begins the ring; all is sent in an exchange.
+std::vector<ElementRange> StagedPath::sent_of(const Batch& staged, size_t part) const {
   std::vector<ElementRange> sent;
   if (!staged.adds_on_gpu || !always_rings(staged.launch)) return sent;
   const DataParts& parts = host_path_.parts(staged.launch.process_set);
-  const auto nodes = static_cast<int>(parts.ring().size());
+  const auto members = static_cast<int>(parts.ring().size());
   for (const ElementRange& round : staged.rounds) {
-    sent.push_back(core::nearly_equal_part(round, parts.place(0).value, nodes));
+    sent.push_back(core::nearly_equal_part(round, parts.place(part).value, members));
   }
   return sent;
 }
 
 // Returns a function that data loops call, so it may touch nothing of this object there.
-GpuReduce StagedPath::additions_of(const BatchPtr& staged) {
+GpuReduce StagedPath::additions_of(const BatchPtr& staged, size_t part) {
   auto add = lifetime_.guard([this](WantedAddition& wanted) { add_on_gpu(std::move(wanted)); });
-  return [add, &loop = context_.control_loop, staged](ChunkAddition addition,
-                                                      std::function<void(const Status&)> done) {
-    boost::asio::post(loop,
-                      [add, wanted = WantedAddition{staged, std::move(addition),
-                                                    std::move(done)}]() mutable { add(wanted); });
+  return [add, &loop = context_.control_loop, staged, part](
+             ChunkAddition addition, std::function<void(const Status&)> done) {
+    WantedAddition wanted{staged, part, std::move(addition), std::move(done)};
+    boost::asio::post(loop, [add, wanted = std::move(wanted)]() mutable { add(wanted); });
   };
 }
 
@@ -292,7 +348,8 @@ void StagedPath::serve_additions() {
 }
 
 void StagedPath::run_addition(const WantedAddition& wanted) {
-  const core::Launch& launch = wanted.batch->launch;
+  const Part& part = wanted.batch->parts[wanted.part];
+  const core::Launch& launch = part.launch;
   const ChunkAddition& addition = wanted.addition;
   const uint32_t memory = number_of_staging(launch.process_set, addition);
   const gpu::Place sum{.memory = memory, .offset = addition.offset};
@@ -301,10 +358,10 @@ void StagedPath::run_addition(const WantedAddition& wanted) {
     addends.push_back({.memory = memory, .offset = offset});
   }
   gpu::WorkerOperation operation =
-      addends.empty() ? build_addition(launch, device_.how(launch), *wanted.batch->row,
+      addends.empty() ? build_addition(launch, part.how, row_of(*wanted.batch, part),
                                        addition.range, sum, addition.is_final)
-                      : build_addition_of(launch, device_.how(launch), addends,
-                                          addition.range.count(), sum, addition.is_final);
+                      : build_addition_of(launch, part.how, addends, addition.range.count(), sum,
+                                          addition.is_final);
   context_.metrics.daemon().gpu_added_bytes.Increment(static_cast<double>(
       addition.range.count() *
       static_cast<int64_t>(element_bytes(launch.tensors->front().descriptor->dtype))));

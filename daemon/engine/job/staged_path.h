@@ -1,7 +1,9 @@
 // The way of a batch in device memory that goes between nodes through host memory. The GPU worker
 // brings what this node's ranks make of the batch to host memory, the data plane takes it from
 // there as it does that of one rank, and the worker brings back what has come of it
-// (docs/decisions/0052-tensors-in-device-memory.md). Where the GPU adds what arrives, it is
+// (docs/decisions/0052-tensors-in-device-memory.md). By device each rank is a member of the ring,
+// and so each has a row of its own there: the ring goes from GPU to GPU
+// (docs/decisions/0033-by-node-or-by-device.md). Where the GPU adds what arrives, it is
 // asked for each chunk (docs/decisions/0061-additions-on-the-gpu.md). It belongs to the control
 // loop.
 #pragma once
@@ -32,8 +34,13 @@ class StagedPath {
   // The data plane has ended all its parts of the operation. Returns whether the operation goes
   // this way: then the host hears of its end once the result is back in device memory.
   bool on_done(OperationKey key);
-  // The data plane has ended the first `rounds` rounds of its share of the operation.
-  void on_rounds_done(OperationKey key, uint32_t generation, int share, int rounds);
+  // One of the data jobs that carry an operation out: that of a part (data_parts.h), for a share.
+  struct Carrier {
+    uint32_t part = 0;
+    int share = 0;
+  };
+  // A data job has ended the first `rounds` rounds of what it does of the operation.
+  void on_rounds_done(OperationKey key, uint32_t generation, Carrier by, int rounds);
   // Cancels what was launched of the set. Returns a function that lets go of the memory of those
   // batches, to be called when the data plane has; null if there are none.
   std::function<void()> cancel(const core::Cancel& cancelled);
@@ -43,16 +50,28 @@ class StagedPath {
   void forget() { batches_.clear(); }
 
  private:
+  // What a part of the node gives to a batch, and gets: by node all ranks are one, by device each.
+  struct Part {
+    core::Launch launch;  // It has the tickets of the part's ranks alone.
+    DeviceLaunch how;
+    size_t first_rank = 0;  // The place of the part's first rank among those of the node.
+    uint64_t offset = 0;    // The part's row begins here in that of the batch.
+  };
   struct Batch {
     core::Launch launch;
+    std::vector<Part> parts;
     std::vector<ElementRange> rounds;
     bool adds_on_gpu = false;
-    std::optional<StagedRow> row;  // None if no rank of this node has anything.
-    int users = 1;                 // Who uses the row: the batch, and rounds that the worker has.
+    // It has the parts' rows one behind the other, so that a batch has room for all or for none.
+    // None if no rank of this node has anything.
+    std::optional<StagedRow> row;
+    int users = 1;  // Who uses the row: the batch, and rounds that the worker has.
     std::vector<StagedRound> operations;  // By round, without those that the worker was given.
     // The number of rounds in host memory; a batch of a single round is sent when that is there.
     std::shared_ptr<std::atomic<int>> rounds_here = std::make_shared<std::atomic<int>>(0);
-    std::vector<size_t> rounds_done;  // By share: how many rounds have ended on the network.
+    size_t shares = 1;
+    // By part, then share: how many rounds have ended on the network.
+    std::vector<size_t> rounds_done;
     size_t rounds_begun_back = 0;
     size_t rounds_back = 0;
     bool is_over = false;
@@ -60,6 +79,7 @@ class StagedPath {
   using BatchPtr = std::shared_ptr<Batch>;
   struct WantedAddition {
     BatchPtr batch;
+    size_t part = 0;
     ChunkAddition addition;
     std::function<void(const Status&)> done;
   };
@@ -72,6 +92,8 @@ class StagedPath {
   // These two return the same on all nodes.
   bool always_rings(const core::Launch& launch) const;
   std::vector<ElementRange> rounds_of(const core::Launch& launch) const;
+  std::vector<Part> parts_of(const core::Launch& launch) const;
+  static StagedRow row_of(const Batch& batch, const Part& part);
   void gather(const BatchPtr& batch, const Result<StagedRow>& row);
   // Gives the operations to the worker. Calls `then` once they have ended well, unless the batch is
   // over by then.
@@ -80,7 +102,8 @@ class StagedPath {
   // Releases one reference to the batch's row, and gives the row back after the last.
   void let_go(Batch& batch);
   void on_round_out(const BatchPtr& batch);
-  Result<std::unique_ptr<Operation>> build(const BatchPtr& batch);
+  // Builds what a part does of the batch on the network.
+  Result<std::unique_ptr<Operation>> build(const BatchPtr& batch, size_t part);
   void send(const BatchPtr& batch);
   void bring_back(const BatchPtr& batch);
   void on_round_back(const BatchPtr& batch);
@@ -88,8 +111,8 @@ class StagedPath {
 
   bool always_exchanges(const core::Launch& launch) const;
   bool adds_on_gpu(const core::Launch& launch) const;
-  std::vector<ElementRange> sent_of(const Batch& batch) const;
-  GpuReduce additions_of(const BatchPtr& batch);
+  std::vector<ElementRange> sent_of(const Batch& batch, size_t part) const;
+  GpuReduce additions_of(const BatchPtr& batch, size_t part);
   void add_on_gpu(WantedAddition wanted);
   void serve_additions();
   void run_addition(const WantedAddition& wanted);

@@ -40,6 +40,8 @@ class DeviceNcclTest(DeviceIntegrationTest):
 
     def test_several_ranks_of_several_nodes(self):
         self.run_by_nccl([2, 1], "alike", "broadcast", "group", "rounded")
+        # The reducer is for host memory then.
+        self.run_by_nccl([2, 1], "alike", "broadcast", "group", extra=["--reducer", "device"])
 
     def test_three_nodes_and_an_order_that_is_negotiated(self):
         self.run_by_nccl([1, 2, 1], "alike", "broadcast", "streams", extra=["--coordination", "negotiate"])

@@ -156,15 +156,6 @@ class DeviceTest(DeviceIntegrationTest):
             self.assertRegex(job.wait_for(number, "^error (.*)$").group(1), "4194304 bytes.*raise --gpu-staging-bytes")
         job.exit_codes()
 
-    def test_rings_of_devices_are_refused_with_the_remedy(self):
-        daemons = self.start_daemons("alpha", "beta")
-        job = self.start_job(daemons, [1, 1], device_rank("refused"), ["--reducer", "device"])
-        self.assertEqual(job.exit_codes(), [0, 0], job.output())
-        for number in range(2):
-            self.assertRegex(job.wait_for(number, "^error 1 (.*)$").group(1), "^-1 .*has 2 nodes: .*host memory")
-        for daemon in daemons:
-            self.assertEqual(len(re.findall("has 2 nodes", daemon.output())), 1, daemon.output())
-
     def test_kill_of_anything_on_one_node_releases_the_streams_of_the_other(self):
         for victim, scenario in (("worker", "loop"), ("rank", "loop"), ("daemon", "loop"),
                                  ("worker", "loop_in_rounds"), ("rank", "loop_in_rounds")):
