@@ -247,6 +247,12 @@ void define_work(CLI::App& app, Config& config) {
       ->envname("RUEDAD_GPU_ADDS")
       ->check(CLI::IsMember({"yes", "no"}))
       ->capture_default_str();
+  app.add_option("--gpu-direct", config.gpu_direct,
+                 "Whether a network card reads what a node begins to send from the GPU's memory, "
+                 "with --gpu-adds and over RDMA: auto (where both can), or no")
+      ->envname("RUEDAD_GPU_DIRECT")
+      ->check(CLI::IsMember({"auto", "no"}))
+      ->capture_default_str();
   app.add_option("--timeout-ms", config.timeout_ms,
                  "How long a peer may be silent or make no progress; other waits derive from it")
       ->envname("RUEDAD_TIMEOUT_MS")
@@ -327,9 +333,10 @@ void define_rest(CLI::App& app, Config& config) {
 
 // Sets apart, in the help, what only a measurement or a launcher changes.
 void set_advanced_apart(CLI::App& app) {
-  for (const char* flag : {"--tcp-congestion", "--streams", "--coordination", "--reducer",
-                           "--tree-threshold", "--tree-fan-in", "--chunk-bytes", "--reduce-threads",
-                           "--data-loops", "--gpu-adds", "--ready-fd", "--leash-fd"}) {
+  for (const char* flag :
+       {"--tcp-congestion", "--streams", "--coordination", "--reducer", "--tree-threshold",
+        "--tree-fan-in", "--chunk-bytes", "--reduce-threads", "--data-loops", "--gpu-adds",
+        "--gpu-direct", "--ready-fd", "--leash-fd"}) {
     app.get_option(flag)->group("Advanced");
   }
 }

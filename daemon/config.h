@@ -40,6 +40,7 @@ struct Config {
   std::string gpu_plugin;
   uint64_t gpu_staging_bytes = uint64_t{1} << 30;
   std::string gpu_adds = "no";
+  std::string gpu_direct = "auto";
   // These are limits for one user of this node; 0 means the default of session::Quota for this
   // machine.
   struct {

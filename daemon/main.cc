@@ -81,6 +81,7 @@ engine::EngineOptions engine_options(const Config& config, bool uses_rdma) {
   options.stall.shutdown_ms = static_cast<TicksMs>(config.stall_shutdown_seconds * 1000);
   options.gpu_staging_bytes = config.gpu_staging_bytes;
   options.adds_on_gpu = config.gpu_adds == "yes";
+  options.sends_from_gpu = config.gpu_direct == "auto";
   options.gpu_worker_command = {own_program(), "--gpu-worker", config.gpu_plugin};
   const Faults faults = planted_faults();
   options.corrupt_reduction = faults.corrupts_reduction;
@@ -162,6 +163,7 @@ std::vector<std::unique_ptr<engine::DataLoop>> make_data_loops(const Config& con
     auto made = config.transport == "grpc"
                     ? transport::make_grpc_transport(loop, tcp)
                     : transport::make_tcp_transport(loop, tcp, std::move(upgrader));
+    if (const auto wrap = planted_faults().wrap_transport) made = wrap(std::move(made));
     return transport::make_striped_transport(loop, std::move(made), config.streams);
   };
   const int threads = data_threads(config);

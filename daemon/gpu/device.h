@@ -26,6 +26,7 @@
 #include <span>
 #include <string>
 
+#include "daemon/base/fd.h"
 #include "daemon/base/status.h"
 #include "daemon/gpu/batch.h"
 #include "daemon/gpu/communicator.h"
@@ -63,6 +64,14 @@ struct MemoryHandle {
   std::array<std::byte, 64> ipc{};
   // It belongs to the holder of this handle, who closes it; import_memory() does not close it.
   int fd = -1;
+  uint64_t bytes = 0;
+};
+
+// Device memory that another device of the machine may read and write by itself, as a network card
+// does.
+struct DmaBuf {
+  UniqueFd fd;
+  uint64_t offset = 0;  // Where the memory begins in what the descriptor stands for, in bytes.
   uint64_t bytes = 0;
 };
 
@@ -137,6 +146,11 @@ class Device {
 
   // Exports memory of allocate(), in the way that it was allocated for.
   virtual Result<MemoryHandle> export_memory(DeviceAddress base) = 0;
+  // Exports memory of allocate() as a dma-buf, of whole pages: what is behind the last one is left
+  // out. The memory must not be freed before the descriptor is closed, and others let go of it.
+  // Returns kNotFound if `base` does not come from allocate(), and kUnavailable, with the reason,
+  // if the device or its driver cannot.
+  virtual Result<DmaBuf> export_dma_buf(DeviceAddress base) = 0;
   // Maps all of an allocation of this GPU that another process has exported. Returns
   // kInvalidArgument for an IPC handle that is open already, or that is of this process. Returns
   // kNotFound or kInvalidArgument, depending on the driver, if there is no such memory any more.

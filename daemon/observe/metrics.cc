@@ -80,6 +80,7 @@ DaemonMetrics make_daemon_metrics(prometheus::Registry& registry) {
           "Channels that are over TCP because RDMA could not be had on one of their ends."),
       .inputs_from_arenas = input_bytes.Add({{"from", "arena"}}),
       .inputs_from_buffers = input_bytes.Add({{"from", "buffer"}}),
+      .inputs_from_gpus = input_bytes.Add({{"from", "gpu"}}),
       .job_failures =
           single_counter(registry, "rueda_job_failures_total", "Jobs that ended in failure."),
       .strangers_sent_away =
@@ -116,6 +117,9 @@ DaemonMetrics make_daemon_metrics(prometheus::Registry& registry) {
       .gpu_submissions =
           single_counter(registry, "rueda_gpu_submissions_total",
                          "Submissions of ranks that GPU workers were given to carry out."),
+      .gpu_copied_bytes = single_counter(
+          registry, "rueda_gpu_copied_bytes_total",
+          "Bytes that GPUs copied to host memory, to go to other nodes from there."),
       .gpu_staged_bytes = single_counter(
           registry, "rueda_gpu_staged_bytes_total",
           "Bytes of batches in device memory that went between nodes through host memory."),

@@ -101,6 +101,7 @@ struct DaemonMetrics {
   // values were copied ("buffer")
   prometheus::Counter& inputs_from_arenas;
   prometheus::Counter& inputs_from_buffers;
+  prometheus::Counter& inputs_from_gpus;
   prometheus::Counter& job_failures;  // rueda_job_failures_total
   // rueda_strangers_sent_away_total: control links that no job needed, and that were closed for
   // others or after a while
@@ -127,6 +128,7 @@ struct DaemonMetrics {
   prometheus::Gauge& gpu_memories;             // rueda_gpu_memories: open in GPU workers
   prometheus::Counter& gpu_memories_added;     // rueda_gpu_memories_added_total
   prometheus::Counter& gpu_submissions;        // rueda_gpu_submissions_total: handed to workers
+  prometheus::Counter& gpu_copied_bytes;  // rueda_gpu_copied_bytes_total: to host memory
   prometheus::Counter& gpu_staged_bytes;  // rueda_gpu_staged_bytes_total: that left for other nodes
   // rueda_gpu_staged_clients, rueda_gpu_staged_submissions_total: clients and submissions with
   // memory that workers cannot open

@@ -1,6 +1,12 @@
 #include "daemon/transport/region_table.h"
 
+#include <cerrno>
+#include <cstring>
 #include <functional>
+#include <string>
+#include <utility>
+
+#include <sys/mman.h>
 
 #include "daemon/base/check.h"
 
@@ -16,7 +22,28 @@ Result<RegionKey> RegionTable::add(std::span<std::byte> memory) {
   return key;
 }
 
-void RegionTable::remove(RegionKey key) { RUEDA_CHECK(regions_.erase(key.value) == 1); }
+Result<DeviceRegion> RegionTable::add_device(uint64_t bytes) {
+  void* const base =
+      ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (base == MAP_FAILED) {
+    return Status(Code::kResourceExhausted,
+                  "there are no addresses for " + std::to_string(bytes) +
+                      " bytes of a device's memory: " + std::strerror(errno));
+  }
+  std::unique_ptr<std::byte, Unmap> reserved(static_cast<std::byte*>(base), Unmap{bytes});
+  const Result<RegionKey> key = add({reserved.get(), bytes});
+  if (!key.is_ok()) return key.status();
+  const std::byte* const at = reserved.get();
+  reserved_.emplace(key.value().value, std::move(reserved));
+  return DeviceRegion{key.value(), at};
+}
+
+void RegionTable::Unmap::operator()(std::byte* base) const { ::munmap(base, bytes); }
+
+void RegionTable::remove(RegionKey key) {
+  RUEDA_CHECK(regions_.erase(key.value) == 1);
+  reserved_.erase(key.value);
+}
 
 bool RegionTable::contains(RegionKey key, const std::byte* data, size_t bytes) const {
   if (bytes == 0) return true;

@@ -59,6 +59,9 @@ class StripedTransport final : public Transport {
   Result<RegionKey> register_region(std::span<std::byte> memory) override {
     return inner_->register_region(memory);
   }
+  Result<DeviceRegion> register_device_memory(const DeviceMemory& memory) override {
+    return inner_->register_device_memory(memory);
+  }
   void deregister_region(RegionKey key) override { inner_->deregister_region(key); }
   uint64_t rejected() const override { return inner_->rejected(); }
   void stop() override;

@@ -89,6 +89,11 @@ void StripedSendChannel::close() {
   }
 }
 
+bool StripedSendChannel::sends_from(RegionKey region) const {
+  return std::all_of(streams_.begin(), streams_.end(),
+                     [&](const Stream& stream) { return stream.channel->sends_from(region); });
+}
+
 uint64_t StripedSendChannel::bytes_sent() const {
   uint64_t bytes = 0;
   for (const Stream& stream : streams_) bytes += stream.channel->bytes_sent();

@@ -37,6 +37,7 @@ class StripedSendChannel final : public SendChannel {
   }
   void write(const FrameHeader& header, std::span<const SendBuffer> buffers,
              uint64_t cookie) override;
+  bool sends_from(RegionKey region) const override;
   void use_streams(uint32_t streams) override { used_streams_ = streams; }
   void close() override;
   uint64_t bytes_sent() const override;

@@ -66,6 +66,18 @@ struct SendBuffer {
 
 inline constexpr size_t kMaxBuffersPerWrite = 16;
 
+// Memory of another device, such as a GPU, as its driver exports it: a dma-buf.
+struct DeviceMemory {
+  int fd = -1;          // It belongs to the caller, who may close it after the call.
+  uint64_t offset = 0;  // Where the memory begins in the dma-buf, in bytes; a multiple of a page.
+  uint64_t bytes = 0;
+};
+struct DeviceRegion {
+  RegionKey key;
+  // The memory's address in a SendBuffer. The host has nothing there.
+  const std::byte* base = nullptr;
+};
+
 // The slots of one channel: `count` slots of `slot_bytes` each, contiguous from `base`. The reader
 // owns the memory. Both ends must be opened with the same count, slot_bytes and number of streams,
 // which the hello checks.
@@ -97,6 +109,9 @@ class SendChannel {
   // header is sent as the caller filled it, magic, version and kind included.
   virtual void write(const FrameHeader& header, std::span<const SendBuffer> buffers,
                      uint64_t cookie) = 0;
+  // Returns whether the channel can send from the registered region. It always can from the host's
+  // memory; what it says of a device's stays as it is.
+  virtual bool sends_from(RegionKey /*region*/) const { return true; }
   // Makes frames go over the first `streams` of the channel's streams from now on; 0 means all. The
   // reader takes frames from any stream.
   virtual void use_streams(uint32_t /*streams*/) {}
@@ -191,6 +206,13 @@ class Transport {
   virtual void cancel_connect(const ChannelId& id) = 0;
 
   virtual Result<RegionKey> register_region(std::span<std::byte> memory) = 0;
+  // Registers memory of another device, from which those channels may send that say so. Returns
+  // kUnavailable, with the reason, if none of this transport can.
+  virtual Result<DeviceRegion> register_device_memory(const DeviceMemory& /*memory*/) {
+    return Status(Code::kUnavailable,
+                  std::string("channels over ") + name() + " send from the host's memory alone");
+  }
+  // Takes back a region of either kind. Nothing may be on its way out of it.
   virtual void deregister_region(RegionKey key) = 0;
 
   virtual uint64_t rejected() const = 0;

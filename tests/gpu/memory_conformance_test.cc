@@ -188,6 +188,20 @@ TEST_P(GpuMemory, OurOwnIpcHandleIsRefused) {
   EXPECT_EQ(device().export_memory(at + 256).status().code(), Code::kNotFound);
 }
 
+TEST_P(GpuMemory, WholePagesAreExportedToOtherDevicesOrThereIsAReason) {
+  const DeviceAddress at = allocate((1 << 20) + 100);
+  const Result<DmaBuf> exported = device().export_dma_buf(at);
+  if (!exported.is_ok()) {
+    EXPECT_EQ(exported.status().code(), Code::kUnavailable);
+    EXPECT_FALSE(exported.status().message().empty());
+  } else {
+    EXPECT_TRUE(exported.value().fd.is_open());
+    EXPECT_EQ(exported.value().bytes, uint64_t{1} << 20);
+  }
+  EXPECT_EQ(device().export_dma_buf(at + 4096).status().code(), Code::kNotFound);
+  EXPECT_NE(device().export_dma_buf(allocate(100)).status().code(), Code::kOk);
+}
+
 TEST_P(GpuMemory, WhatTheNeighbourHasTakenBackIsRefused) {
   const auto neighbour = rig_->make_neighbour();
   const auto handle = neighbour->share(3 << 20, 9, Sharing::kIpc).value();

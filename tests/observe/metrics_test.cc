@@ -69,6 +69,7 @@ TEST(Metrics, EachDaemonFieldHasItsOwnSeries) {
   daemon.gpu_workers.Set(18);
   daemon.gpu_worker_losses.Increment(19);
   daemon.gpu_workers_without_mps.Set(20);
+  daemon.gpu_copied_bytes.Increment(29);
   daemon.gpu_staged_bytes.Increment(21);
   daemon.gpu_staged_clients.Set(22);
   daemon.gpu_staged_submissions.Increment(23);
@@ -76,6 +77,7 @@ TEST(Metrics, EachDaemonFieldHasItsOwnSeries) {
   daemon.rdma_fallbacks.Increment(25);
   daemon.inputs_from_arenas.Increment(26);
   daemon.inputs_from_buffers.Increment(27);
+  daemon.inputs_from_gpus.Increment(28);
   const std::string text = metrics.render();
   for (const char* line : {"rueda_clients 1\n",
                            "rueda_jobs 2\n",
@@ -96,6 +98,7 @@ TEST(Metrics, EachDaemonFieldHasItsOwnSeries) {
                            "rueda_unmeasured_jobs_total 17\n",
                            "rueda_gpu_workers 18\n",
                            "rueda_gpu_workers_without_mps 20\n",
+                           "rueda_gpu_copied_bytes_total 29\n",
                            "rueda_gpu_staged_bytes_total 21\n",
                            "rueda_gpu_worker_losses_total 19\n",
                            "rueda_gpu_staged_clients 22\n",
@@ -103,7 +106,8 @@ TEST(Metrics, EachDaemonFieldHasItsOwnSeries) {
                            "rueda_rdma_channels_total 24\n",
                            "rueda_rdma_fallbacks_total 25\n",
                            "rueda_network_input_bytes_total{from=\"arena\"} 26\n",
-                           "rueda_network_input_bytes_total{from=\"buffer\"} 27\n"}) {
+                           "rueda_network_input_bytes_total{from=\"buffer\"} 27\n",
+                           "rueda_network_input_bytes_total{from=\"gpu\"} 28\n"}) {
     EXPECT_THAT(text, HasSubstr(line));
   }
 }

@@ -84,6 +84,23 @@ TEST(RegionTable, KnowsWhatLiesInside) {
   EXPECT_NE(table.add(memory).value().value, key.value);
 }
 
+TEST(RegionTable, MemoryOfAnotherDeviceHasAddressesOfItsOwn) {
+  RegionTable table;
+  std::vector<std::byte> memory(16);
+  const RegionKey host = table.add(memory).value();
+  const DeviceRegion one = table.add_device(8192).value();
+  const DeviceRegion other = table.add_device(4096).value();
+  EXPECT_TRUE(table.contains(one.key, one.base + 100, 8092));
+  EXPECT_FALSE(table.contains(one.key, one.base + 100, 8093));
+  EXPECT_FALSE(table.contains(other.key, one.base, 1));
+  EXPECT_TRUE(table.is_device(one.key));
+  EXPECT_FALSE(table.is_device(host));
+  EXPECT_DEATH(static_cast<void>(*static_cast<const volatile std::byte*>(one.base)), "");
+  table.remove(one.key);
+  EXPECT_FALSE(table.is_device(one.key));
+  EXPECT_EQ(table.add_device(UINT64_MAX / 4).status().code(), Code::kResourceExhausted);
+}
+
 TEST(RegionTable, NeighboursAreOutside) {
   std::array<std::byte, 100> memory;
   RegionTable table;

@@ -32,6 +32,11 @@ class ZeroCopyBuffers {
   // (session/memory/arena.h).
   std::optional<transport::SendBuffer> to_send(const Operation& operation, core::ElementRange range,
                                                uint32_t place);
+  // The same for values that lie in a GPU's memory, which the channel reads there. Returns none if
+  // they do not, or the channel cannot.
+  std::optional<transport::SendBuffer> to_send_from_device(const Operation& operation,
+                                                           core::ElementRange range, uint32_t place,
+                                                           const transport::SendChannel& channel);
   // Lends the memory where the range's final values belong, to be received into. Returns null if
   // they have to be copied. If a peer sends twice for one place, memory is lent once.
   std::byte* to_receive(const Operation& operation, core::ElementRange range, uint32_t place);
@@ -43,9 +48,11 @@ class ZeroCopyBuffers {
 
  private:
   struct Lent {
-    std::shared_ptr<session::Arena> arena;  // Null if nothing is lent.
-    const std::byte* values = nullptr;
+    std::shared_ptr<session::Arena> arena;  // Null if none is lent.
+    const std::byte* values = nullptr;      // In the arena.
     size_t bytes = 0;
+    std::shared_ptr<const gpu::DmaBuf> device;  // Null if none is lent.
+    bool is_there() const { return arena || device; }
   };
   struct Registered {
     std::weak_ptr<session::Arena> arena;
@@ -55,10 +62,20 @@ class ZeroCopyBuffers {
   // Lends the memory. Returns false if it is in no arena of the operation, or is too little.
   bool lend(const Operation& operation, const std::byte* values, size_t bytes, uint32_t place);
   std::optional<transport::RegionKey> region_of(const std::shared_ptr<session::Arena>& arena);
+  // Returns where the memory is registered, or null if it cannot be.
+  const transport::DeviceRegion* region_of(const std::shared_ptr<const gpu::DmaBuf>& memory);
+  // Logs, once, why device memory is not sent from where it is.
+  void tell_why(const Status& why);
+  // Lets go of the device memory that is registered.
+  void forget_device();
 
   transport::Transport& transport_;
   std::vector<Lent> lent_;  // The index is the place.
   std::map<const session::Arena*, Registered> registered_;
+  // The device memory that was seen last. There is one at a time: a GPU worker's staging.
+  std::shared_ptr<const gpu::DmaBuf> device_;
+  std::optional<transport::DeviceRegion> device_region_;
+  bool is_told_ = false;
 };
 
 }  // namespace rueda::engine

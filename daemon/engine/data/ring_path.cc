@@ -235,21 +235,44 @@ void RingPath::originate(RunningOperation& running) {
 
 transport::SendBuffer RingPath::take_input(const Operation& operation, const core::Route& way,
                                            core::ElementRange range, uint32_t buffer) {
+  std::byte* const values = link_.origin_buffer(buffer);
+  const auto bytes = static_cast<size_t>(operation.wire_bytes(range.count()));
+  if (operation.device_input) {
+    if (const auto lent = take_device_input(operation, range, buffer)) return *lent;
+    // Only a channel that has gone does not send any more from where it did, and nothing is sent
+    // over it.
+    if (operation.device_input->is_alone) return {values, bytes, link_.region()};
+  }
   if (const auto lent = lent_.to_send(operation, range, link_.origin_cookie(buffer))) {
     if (operation.check) operation.check->look(lent->data, lent->bytes);
     metrics_.inputs_from_arenas.Increment(static_cast<double>(lent->bytes));
     return *lent;
   }
   const StageTimer timer(operation.trace.get(), &OperationTrace::local_reduce);
-  std::byte* const values = link_.origin_buffer(buffer);
   if (way.reduce_hops > 0) {
     kernels_.reduce_local(operation, range, nullptr, false, values);
   } else {
     kernels_.read(operation, range, values);
   }
-  const auto bytes = static_cast<size_t>(operation.wire_bytes(range.count()));
   metrics_.inputs_from_buffers.Increment(static_cast<double>(bytes));
   return {values, bytes, link_.region()};
+}
+
+std::optional<transport::SendBuffer> RingPath::take_device_input(const Operation& operation,
+                                                                 core::ElementRange range,
+                                                                 uint32_t buffer) {
+  const transport::SendChannel* const channel = link_.outlet();
+  if (channel == nullptr) return std::nullopt;
+  const auto lent =
+      lent_.to_send_from_device(operation, range, link_.origin_cookie(buffer), *channel);
+  if (lent) {
+    metrics_.inputs_from_gpus.Increment(static_cast<double>(lent->bytes));
+  } else if (operation.device_input->is_alone) {
+    faults_.fail(operation.seq, {Code::kInternal,
+                                 "the network card does not read the GPU's memory "
+                                 "any more, as it did before"});
+  }
+  return lent;
 }
 
 void RingPath::originate_later(Seq seq) {

@@ -92,6 +92,9 @@ class RingPath {
   // Returns the values of a chunk that starts here, which stay in the buffer until they are sent.
   transport::SendBuffer take_input(const Operation& operation, const core::Route& way,
                                    core::ElementRange range, uint32_t buffer);
+  // Returns them where the network card reads them by itself; none if they have to be copied.
+  std::optional<transport::SendBuffer> take_device_input(const Operation& operation,
+                                                         core::ElementRange range, uint32_t buffer);
   transport::SendBuffer begin_adasum_chunk(const RunningOperation& running, int64_t chunk,
                                            uint32_t buffer);
   // Returns the header of a chunk of so many bytes that starts here.

@@ -50,6 +50,9 @@ Status DeviceJob::start(const std::array<uint8_t, 16>& device) {
   events.on_memory_added = [this](uint32_t memory, const Status& status) {
     on_memory_added(memory, status);
   };
+  events.on_exported = [this](uint32_t memory, const Result<GpuWorkerEvents::Exported>& exported) {
+    on_exported(memory, exported);
+  };
   events.on_ended = [this](uint64_t number, const Status& status) { on_ended(number, status); };
   events.on_id_made = [this](uint32_t communicator, const Result<gpu::CommunicatorId>& id) {
     if (auto made = ids_.extract(communicator)) made.mapped()(id);
@@ -247,6 +250,7 @@ void DeviceJob::serve_staging() {
       if (!offset) return;
       row.value().offset = *offset;
       row.value().memory = staging_->at(*offset);
+      row.value().exported = exported_;
     } else {
       if (staging_ && !staging_->is_unused()) return;
       const Status grown = grow_staging(next);
@@ -299,9 +303,9 @@ uint32_t DeviceJob::add_staging(gpu::AddMemoryBody memory, UniqueFd fd) {
 
 void DeviceJob::drop_staging() {
   if (!staging_) return;
-  for (const uint32_t number : {staging_host_, staging_scratch_}) {
-    if (number != 0) forget(number);
-  }
+  if (staging_host_ != 0) forget(staging_host_);
+  if (staging_scratch_ != 0 && !exported_) forget(staging_scratch_);
+  exported_.reset();
   staging_host_ = staging_scratch_ = 0;
   staging_has_host_ = false;
   staging_.reset();
@@ -323,6 +327,25 @@ void DeviceJob::on_staging_added(uint32_t number, const Status& status) {
     if (!life.lasts()) return;
   }
   serve_staging();
+}
+
+void DeviceJob::on_exported(uint32_t number, const Result<GpuWorkerEvents::Exported>& exported) {
+  if (!options_.is_direct || number != staging_scratch_) return;
+  if (!exported.is_ok()) {
+    if (std::exchange(is_copying_told_, true)) return;
+    return spdlog::info(
+        "{}: no network card can read its memory, so that what goes to other nodes "
+        "is copied to host memory first: {}",
+        options_.who, exported.status().message());
+  }
+  // The last holder may be a data loop.
+  auto forget_it = [this, number] { forget(number); };
+  exported_ = GpuWorkerEvents::Exported(
+      exported.value().get(), [&loop = loop_, own = exported.value(),
+                               over = lifetime_.guard(forget_it)](const gpu::DmaBuf*) mutable {
+        own.reset();
+        boost::asio::post(loop, over);
+      });
 }
 
 uint32_t DeviceJob::map(const StagingFile& file) {

@@ -39,6 +39,7 @@ struct DeviceJobOptions {
   // The most host memory for tensors on their way between nodes, and the most memory of the device
   // for them.
   uint64_t max_staging_bytes = uint64_t{1} << 30;
+  bool is_direct = false;  // Network cards read scratch memory where they can.
 };
 
 class DeviceJob {
@@ -119,6 +120,7 @@ class DeviceJob {
   void join(LocalRank rank, uint32_t number, const session::DeviceMemory& memory);
   void on_memory_added(uint32_t number, const Status& status);
   void on_staging_added(uint32_t number, const Status& status);
+  void on_exported(uint32_t number, const Result<GpuWorkerEvents::Exported>& exported);
   void on_ended(uint64_t number, const Status& status);
   void on_lost(const Status& why);
   void forget(uint32_t number);
@@ -149,6 +151,9 @@ class DeviceJob {
   std::unique_ptr<DeviceStaging> staging_;  // Null if none has been asked for.
   uint32_t staging_host_ = 0;               // The worker's numbers of it.
   uint32_t staging_scratch_ = 0;
+  // The scratch memory, if others may read it. The worker frees it once nobody has this any more.
+  GpuWorkerEvents::Exported exported_;
+  bool is_copying_told_ = false;
   bool staging_has_host_ = false;  // The worker has pinned it.
   int staging_unanswered_ = 0;
   Status staging_failed_;

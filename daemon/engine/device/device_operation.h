@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -48,6 +49,8 @@ struct StagedRow {
   uint32_t host = 0;
   uint64_t offset = 0;
   std::byte* memory = nullptr;  // The host memory at the offset.
+  // What a network card may read the scratch memory by; null if none can.
+  std::shared_ptr<const gpu::DmaBuf> exported;
 };
 // Returns the bytes that the batch's row takes. Tensors of ranks that have all joined have no place
 // in it.

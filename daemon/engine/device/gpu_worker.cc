@@ -117,6 +117,7 @@ class GpuWorker::Impl : public std::enable_shared_from_this<Impl> {
   // Returns false if the worker has closed its end.
   bool read();
   bool take(Packet& packet);
+  bool take_exported(Packet& packet);
   // Counts an answer. Returns false if none is awaited.
   bool count_answer();
   void on_device(const gpu::ReadyBody& body);
@@ -228,6 +229,24 @@ bool GpuWorker::Impl::count_answer() {
   return true;
 }
 
+bool GpuWorker::Impl::take_exported(Packet& packet) {
+  gpu::ExportedBody body;
+  if (!packet.take(body)) return false;
+  const auto outcome = gpu::take_outcome(packet);
+  if (!outcome || outcome->status.is_ok() != packet.fd.is_open()) return false;
+  using Exported = Result<GpuWorkerEvents::Exported>;
+  const auto memory = static_cast<uint32_t>(outcome->about);
+  if (!outcome->status.is_ok()) {
+    tell(events_.on_exported, memory, Exported(outcome->status));
+    return true;
+  }
+  if (body.bytes == 0 || body.offset > UINT64_MAX - body.bytes) return false;
+  tell(events_.on_exported, memory,
+       Exported(std::make_shared<const gpu::DmaBuf>(
+           gpu::DmaBuf{std::move(packet.fd), body.offset, body.bytes})));
+  return true;
+}
+
 bool GpuWorker::Impl::take(Packet& packet) {
   switch (packet.type()) {
     case WorkerMessage::kReady: {
@@ -243,6 +262,7 @@ bool GpuWorker::Impl::take(Packet& packet) {
       tell(events_.on_memory_added, static_cast<uint32_t>(outcome->about), outcome->status);
       return true;
     }
+    case WorkerMessage::kExported: return take_exported(packet);
     case WorkerMessage::kEnded: {
       const auto outcome = gpu::take_outcome(packet);
       if (!outcome || operations_.erase(outcome->about) == 0) return false;

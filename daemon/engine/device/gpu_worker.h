@@ -42,6 +42,10 @@ struct GpuWorkerOptions {
 struct GpuWorkerEvents {
   std::function<void(const gpu::ReadyBody&)> on_ready = [](const gpu::ReadyBody&) {};
   std::function<void(uint32_t memory, const Status&)> on_memory_added;
+  // What others may read scratch memory by, or why they cannot; before on_memory_added.
+  using Exported = std::shared_ptr<const gpu::DmaBuf>;
+  std::function<void(uint32_t memory, const Result<Exported>&)> on_exported =
+      [](uint32_t, const Result<Exported>&) {};
   std::function<void(uint64_t operation, const Status&)> on_ended;
   std::function<void(uint32_t communicator, const Result<gpu::CommunicatorId>&)> on_id_made;
   // The worker is of no more use, and nothing more is told. Its process may still be about to end.

@@ -53,6 +53,7 @@ void DevicePath::open() {
   options.command = context_.options.gpu_worker_command;
   options.timeout_ms = context_.options.timeout_ms;
   options.max_staging_bytes = context_.options.gpu_staging_bytes;
+  options.is_direct = context_.options.adds_on_gpu && context_.options.sends_from_gpu;
   auto on_added = [this](LocalRank rank, uint32_t id, const Status& status) {
     host_.device_memory_added(rank, id, status);
   };

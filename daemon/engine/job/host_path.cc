@@ -129,10 +129,10 @@ void HostPath::close_set(uint32_t process_set) {
 
 // --- Operations ----------------------------------------------------------------------------------
 
-size_t HostPath::shares_of(const Operation& operation, int nodes) const {
-  if (nodes == 1 || operation.wire_bytes() < kLeastShared) return 1;
-  if (operation.op == ReduceOp::kAdasum) return 1;  // Its weights are those of whole tensors.
-  return core::always_rings(spec_.algorithm, nodes, operation.wire_bytes()) ? loops_ : 1;
+size_t HostPath::shares_of(ReduceOp op, int64_t wire_bytes, int nodes) const {
+  if (nodes == 1 || wire_bytes < kLeastShared) return 1;
+  if (op == ReduceOp::kAdasum) return 1;  // Its weights are those of whole tensors.
+  return core::always_rings(spec_.algorithm, nodes, wire_bytes) ? loops_ : 1;
 }
 
 void HostPath::launch(const core::Launch& launch, JobTrace* trace,
@@ -162,7 +162,8 @@ void HostPath::launch(const core::Launch& launch, JobTrace* trace,
   std::unique_ptr<Operation> operation = build(0, 0);
   if (!operation) return;
   metrics_.negotiation_seconds.Observe(steady_now_s() - last_submitted_s);
-  const size_t shares = shares_of(*operation, static_cast<int>(parts.ring().size()));
+  const size_t shares =
+      shares_of(operation->op, operation->wire_bytes(), static_cast<int>(parts.ring().size()));
   ledger_.begin(key, operation->kind, parts.size() * shares, check);
   if (parts.ring().size() == 1 && operation->bytes() <= kMaxBytesHere &&
       operation->op != ReduceOp::kAdasum) {

@@ -55,8 +55,9 @@ class HostPath {
 
   // Returns the parts into which the process set's operations are divided; the set must be open.
   const DataParts& parts(uint32_t process_set) const { return parts_.at(process_set); }
-  // Returns among how many data loops the operation is shared out, in a ring of so many members.
-  size_t shares_of(const Operation& operation, int nodes) const;
+  // Returns among how many data loops an operation of so many bytes between nodes is shared out, in
+  // a ring of so many members.
+  size_t shares_of(ReduceOp op, int64_t wire_bytes, int nodes) const;
   // Carries the batch out. `trace` and `check` may be null.
   void launch(const core::Launch& launch, JobTrace* trace,
               const std::shared_ptr<InputCheck>& check);

@@ -47,6 +47,9 @@ struct EngineOptions {
   uint64_t gpu_staging_bytes = uint64_t{1} << 30;  // See DeviceJobOptions::max_staging_bytes.
   // The GPU adds what arrives from other nodes, for batches in device memory.
   bool adds_on_gpu = false;
+  // Where the GPU adds, network cards read what a node begins to send from the GPU's memory, if
+  // they can.
+  bool sends_from_gpu = true;
 };
 
 // The parts of the daemon that its jobs share. All of them outlive the jobs.

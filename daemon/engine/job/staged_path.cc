@@ -46,6 +46,14 @@ bool StagedPath::always_rings(const core::Launch& launch) const {
                             elements_of(launch) * static_cast<int64_t>(size));
 }
 
+size_t StagedPath::shares_of(const core::Launch& launch) const {
+  const core::TensorDescriptor& first = *launch.tensors->front().descriptor;
+  const auto size =
+      static_cast<int64_t>(element_bytes(dtype_on_wire(first.dtype, first.wire_dtype)));
+  return host_path_.shares_of(first.op, elements_of(launch) * size,
+                              static_cast<int>(host_path_.parts(launch.process_set).ring().size()));
+}
+
 std::vector<ElementRange> StagedPath::rounds_of(const core::Launch& launch) const {
   const int64_t elements = elements_of(launch);
   if (!always_rings(launch)) return {{0, elements}};
@@ -109,21 +117,29 @@ void StagedPath::gather(const BatchPtr& staged, const Result<StagedRow>& row) {
   }
   if (staged->is_over) return device_.worker().unstage(row.value());
   staged->row = row.value();
+  if (exported_ != staged->row->exported) readers_.clear();
+  exported_ = staged->row->exported;
+  uint64_t copied_bytes = 0;
   staged->operations.resize(staged->rounds.size());
   for (size_t i = 0; i < staged->parts.size(); ++i) {
-    const Part& part = staged->parts[i];
+    Part& part = staged->parts[i];
+    part.is_read_there = may_be_read(*staged, part) && is_read(*staged, i);
     const auto find = [all = device_.places(staged->launch), &part](size_t place, Ticket ticket) {
       return all(part.first_rank + place, ticket);
     };
     std::vector<StagedRound> own = build_staged_rounds(
         part.launch, part.how, find, row_of(*staged, part), staged->rounds, sent_of(*staged, i));
     for (size_t round = 0; round < own.size(); ++round) {
+      for (const gpu::WorkerOperation& out : own[round].out) {
+        for (const gpu::PlacedCopy& copy : out.copies_after) copied_bytes += copy.bytes;
+      }
       append(std::move(own[round].out), staged->operations[round].out);
       append(std::move(own[round].in), staged->operations[round].in);
     }
     context_.metrics.daemon().gpu_staged_bytes.Increment(
         static_cast<double>(staged_bytes(part.launch)));
   }
+  context_.metrics.daemon().gpu_copied_bytes.Increment(static_cast<double>(copied_bytes));
   for (StagedRound& round : staged->operations) {
     run_round(staged, std::move(round.out), &StagedPath::on_round_out);
   }
@@ -190,6 +206,12 @@ Result<std::unique_ptr<Operation>> StagedPath::build(const BatchPtr& batch, size
   std::unique_ptr<Operation> operation = std::move(built).value();
   operation->prescale = 1;  // It is applied in what the worker has made.
   if (staged.adds_on_gpu) operation->gpu_reduce = additions_of(batch, number);
+  if (may_be_read(staged, part)) {
+    operation->device_input = DeviceInput{.memory = staged.row->exported,
+                                          .offset = row_of(staged, part).offset,
+                                          .is_alone = part.is_read_there,
+                                          .is_readable = nullptr};
+  }
   if (staged.rounds.size() == 1) return operation;
   const int shards = core::shards_of(
       first.kind, static_cast<int>(host_path_.parts(own.process_set).ring().size()));
@@ -209,8 +231,7 @@ void StagedPath::send(const BatchPtr& staged) {
   Result<std::unique_ptr<Operation>> built = build(staged, 0);
   if (!built.is_ok()) return end(*staged, built.status());
   std::unique_ptr<Operation> operation = std::move(built).value();
-  const size_t shares = host_path_.shares_of(
-      *operation, static_cast<int>(host_path_.parts(launch.process_set).ring().size()));
+  const size_t shares = shares_of(launch);
   const size_t carriers = staged->parts.size() * shares;
   ledger_.begin({launch.process_set, launch.seq}, operation->kind, carriers, nullptr);
   staged->shares = shares;
@@ -221,6 +242,9 @@ void StagedPath::send(const BatchPtr& staged) {
       // It can be built, because the first one was.
       if (!operation) operation = build(staged, part).value();
       operation->share = {static_cast<int>(share), static_cast<int>(shares)};
+      if (operation->device_input) {
+        operation->device_input->is_readable = readable(launch, part, share);
+      }
       parts.push_back({share, static_cast<uint32_t>(part), std::exchange(operation, nullptr)});
     }
   }
@@ -312,12 +336,38 @@ bool StagedPath::adds_on_gpu(const core::Launch& launch) const {
 std::vector<ElementRange> StagedPath::sent_of(const Batch& staged, size_t part) const {
   std::vector<ElementRange> sent;
   if (!staged.adds_on_gpu || !always_rings(staged.launch)) return sent;
+  if (staged.parts[part].is_read_there) {
+    sent.resize(staged.rounds.size());  // Of none of them.
+    return sent;
+  }
   const DataParts& parts = host_path_.parts(staged.launch.process_set);
   const auto members = static_cast<int>(parts.ring().size());
   for (const ElementRange& round : staged.rounds) {
     sent.push_back(core::nearly_equal_part(round, parts.place(part).value, members));
   }
   return sent;
+}
+
+bool StagedPath::may_be_read(const Batch& staged, const Part& part) const {
+  if (!staged.adds_on_gpu || !staged.row || !staged.row->exported) return false;
+  const core::TensorDescriptor& first = *staged.launch.tensors->front().descriptor;
+  return always_rings(staged.launch) && first.wire_dtype == WireDType::kSame &&
+         row_of(staged, part).offset + staged_bytes(part.launch) <= staged.row->exported->bytes;
+}
+
+std::shared_ptr<std::atomic<bool>>& StagedPath::readable(const core::Launch& launch, size_t part,
+                                                         size_t share) {
+  std::shared_ptr<std::atomic<bool>>& known =
+      readers_[{launch.epoch, launch.process_set, part, share}];
+  if (!known) known = std::make_shared<std::atomic<bool>>(false);
+  return known;
+}
+
+bool StagedPath::is_read(const Batch& staged, size_t part) {
+  for (size_t share = 0; share < shares_of(staged.launch); ++share) {
+    if (!readable(staged.launch, part, share)->load(std::memory_order_relaxed)) return false;
+  }
+  return true;
 }
 
 // Returns a function that data loops call, so it may touch nothing of this object there.
@@ -387,6 +437,8 @@ uint32_t StagedPath::number_of_staging(uint32_t process_set, const ChunkAddition
 }
 
 void StagedPath::close_set(uint32_t process_set) {
+  std::erase_if(readers_,
+                [&](const auto& reader) { return reader.first.process_set == process_set; });
   const auto found = mapped_staging_.find(process_set);
   if (found == mapped_staging_.end()) return;
   for (const MappedStaging& item : found->second) device_.worker().unmap(item.number);

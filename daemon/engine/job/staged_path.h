@@ -56,6 +56,9 @@ class StagedPath {
     DeviceLaunch how;
     size_t first_rank = 0;  // The place of the part's first rank among those of the node.
     uint64_t offset = 0;    // The part's row begins here in that of the batch.
+    // Network cards read what the part begins to send from the GPU's memory, and nothing of it is
+    // copied to host memory.
+    bool is_read_there = false;
   };
   struct Batch {
     core::Launch launch;
@@ -92,6 +95,7 @@ class StagedPath {
   // These two return the same on all nodes.
   bool always_rings(const core::Launch& launch) const;
   std::vector<ElementRange> rounds_of(const core::Launch& launch) const;
+  size_t shares_of(const core::Launch& launch) const;
   std::vector<Part> parts_of(const core::Launch& launch) const;
   static StagedRow row_of(const Batch& batch, const Part& part);
   void gather(const BatchPtr& batch, const Result<StagedRow>& row);
@@ -112,6 +116,14 @@ class StagedPath {
   bool always_exchanges(const core::Launch& launch) const;
   bool adds_on_gpu(const core::Launch& launch) const;
   std::vector<ElementRange> sent_of(const Batch& batch, size_t part) const;
+  // Returns whether a part's row has the values as they are sent, where a network card might read
+  // them.
+  bool may_be_read(const Batch& batch, const Part& part) const;
+  // Whether a data job's channel reads from the memory that is exported now.
+  std::shared_ptr<std::atomic<bool>>& readable(const core::Launch& launch, size_t part,
+                                               size_t share);
+  // Returns whether the channels of all data jobs that will carry the part do so.
+  bool is_read(const Batch& batch, size_t part);
   GpuReduce additions_of(const BatchPtr& batch, size_t part);
   void add_on_gpu(WantedAddition wanted);
   void serve_additions();
@@ -129,6 +141,15 @@ class StagedPath {
   std::deque<WantedAddition> wanted_additions_;                    // At most one for each slot.
   size_t adding_ = 0;                                              // Additions that the worker has.
   std::map<uint32_t, std::vector<MappedStaging>> mapped_staging_;  // By process set.
+  std::shared_ptr<const gpu::DmaBuf> exported_;                    // Of the last batch.
+  struct Reader {
+    Epoch epoch;
+    uint32_t process_set = 0;
+    size_t part = 0;
+    size_t share = 0;
+    auto operator<=>(const Reader&) const = default;
+  };
+  std::map<Reader, std::shared_ptr<std::atomic<bool>>> readers_;  // Of what is exported_.
   Lifetime lifetime_;
 };
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,6 +22,7 @@
 #include "daemon/engine/operation/input_check.h"
 #include "daemon/engine/operation/operation_trace.h"
 #include "daemon/engine/operation/send_priority.h"
+#include "daemon/gpu/device.h"
 #include "daemon/session/session.h"
 
 namespace rueda::reduce {
@@ -53,6 +55,16 @@ struct ChunkAddition {
 };
 // Adds on the GPU. It is called on the data loop; `done` is called once, on any thread.
 using GpuReduce = std::function<void(ChunkAddition, std::function<void(const Status&)> done)>;
+
+// Where a network card may read what this node gives by itself: a GPU's memory, which has the
+// values as they are sent.
+struct DeviceInput {
+  std::shared_ptr<const gpu::DmaBuf> memory;
+  uint64_t offset = 0;    // Of the operation's first element in the memory, in bytes.
+  bool is_alone = false;  // The inputs have nothing of what this node begins to send.
+  // A data job sets it once its channel has sent from the memory: from then on it always can.
+  std::shared_ptr<std::atomic<bool>> is_readable;
+};
 
 // A batch as it is carried out: what all its tensors have in common, and where their elements are.
 // It is immutable once made, but for the weights.
@@ -89,6 +101,7 @@ struct Operation {
   // Null if all are here.
   std::shared_ptr<const std::atomic<int>> rounds_here;
   GpuReduce gpu_reduce;  // Null if the data loop adds.
+  std::optional<DeviceInput> device_input;
   // The share of the operation that this object stands for: of each shard, the index-th of so many
   // nearly equal parts. Other objects do their shares at the same time.
   struct Share {

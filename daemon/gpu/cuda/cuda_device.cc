@@ -5,6 +5,8 @@
 #include <iterator>
 #include <utility>
 
+#include <unistd.h>
+
 #include "daemon/gpu/cuda/cuda_stream.h"
 #include "daemon/gpu/cuda/kernels.h"
 #include "daemon/gpu/nccl/nccl_communicator.h"
@@ -246,6 +248,38 @@ Result<MemoryHandle> CudaDevice::export_memory(DeviceAddress base) {
   if (error != cudaSuccess) return note(error, "exporting device memory");
   std::memcpy(handle.ipc.data(), &ipc, sizeof ipc);
   return handle;
+}
+
+Result<DmaBuf> CudaDevice::export_dma_buf(DeviceAddress base) {
+  if (Status status = enter(); !status.is_ok()) return status;
+  const auto found = memory_.find(base);
+  if (found == memory_.end()) {
+    return Status(Code::kNotFound, "no memory was allocated at this address");
+  }
+  CUdevice device = 0;
+  int can = 0;
+  CUresult result = driver_.device_get(&device, options_.ordinal);
+  if (result == CUDA_SUCCESS) {
+    result = driver_.device_get_attribute(&can, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, device);
+  }
+  if (result != CUDA_SUCCESS) return note(to_runtime(result), "asking about dma-bufs");
+  const auto page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  const uint64_t bytes = found->second.bytes / page * page;
+  if (can == 0 || base % page != 0 || bytes == 0) {
+    return Status(Code::kUnavailable,
+                  can == 0 ? facts_.name +
+                                 " and its driver have no dma-bufs: they need the open "
+                                 "kernel modules of NVIDIA's driver, and Linux 5.12"
+                           : "the memory has no whole page, or does not begin with one");
+  }
+  int fd = -1;
+  result = driver_.mem_handle_for_range(&fd, base, bytes, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+  if (result == CUDA_ERROR_NOT_SUPPORTED || result == CUDA_ERROR_INVALID_VALUE) {
+    return Status(Code::kUnavailable,
+                  "the driver makes no dma-buf of the memory of " + facts_.name);
+  }
+  if (result != CUDA_SUCCESS) return note(to_runtime(result), "exporting a dma-buf");
+  return DmaBuf{.fd = UniqueFd(fd), .offset = 0, .bytes = bytes};
 }
 
 Result<DeviceAddress> CudaDevice::import_ipc(const std::array<std::byte, 64>& handle,

@@ -33,6 +33,7 @@ class CudaDevice final : public Device {
   Status free(DeviceAddress base) override;
   Result<Allocation> find(DeviceAddress address) override;
   Result<MemoryHandle> export_memory(DeviceAddress base) override;
+  Result<DmaBuf> export_dma_buf(DeviceAddress base) override;
   Result<DeviceAddress> import_memory(const MemoryHandle& handle) override;
   Result<DeviceAddress> join(std::span<const DeviceAddress> imports) override;
   Status close_import(DeviceAddress base) override;

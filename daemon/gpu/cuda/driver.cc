@@ -42,6 +42,7 @@ Result<Driver> find_driver() {
   find("cuMemSetAccess", driver.mem_set_access, status);
   find("cuMemExportToShareableHandle", driver.mem_export, status);
   find("cuMemImportFromShareableHandle", driver.mem_import, status);
+  find("cuMemGetHandleForAddressRange", driver.mem_handle_for_range, status);
   if (!status.is_ok()) return status;
   return driver;
 }

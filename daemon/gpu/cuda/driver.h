@@ -30,6 +30,7 @@ struct Driver {
   PFN_cuMemSetAccess_v10020 mem_set_access = nullptr;
   PFN_cuMemExportToShareableHandle_v10020 mem_export = nullptr;
   PFN_cuMemImportFromShareableHandle_v10020 mem_import = nullptr;
+  PFN_cuMemGetHandleForAddressRange_v11070 mem_handle_for_range = nullptr;
 };
 
 // Looks the functions up; kUnavailable means that the driver lacks one of them. A device must have

@@ -55,6 +55,10 @@ class Devices {
   // The error is kInvalidArgument if the pieces are on different GPUs.
   Result<MemoryId> join(std::span<const MemoryId> pieces);
   Result<MemoryId> allocate(uint64_t bytes);
+  // Exports memory of allocate().
+  Result<DmaBuf> export_dma_buf(MemoryId memory) {
+    return devices_[0]->export_dma_buf(memories_.at(memory).at[0]);
+  }
   // Makes host memory, which is pinned, accessible to kernels of all GPUs. It must be closed before
   // it is unmapped.
   Result<MemoryId> map_host(std::span<std::byte> memory);

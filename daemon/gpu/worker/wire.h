@@ -60,6 +60,10 @@ enum class WorkerMessage : uint32_t {
   kAlive = 19,        // No body; sent while the worker has work.
   kLost = 20,         // OutcomeBody, text: the worker is about to end, for this reason
   kIdMade = 21,  // CommunicatorId, OutcomeBody about the communicator's number, text; answers 10
+  // ExportedBody, OutcomeBody about the memory's number, text, and a descriptor if the outcome is
+  // good: whether a network card may read memory of kScratch by itself. It comes before the
+  // kMemoryAdded of that memory, if that is good, too.
+  kExported = 22,
 };
 
 enum class MemoryKind : uint32_t {
@@ -187,6 +191,12 @@ struct ReadyBody {
   std::array<char, 64> name{};
   std::array<uint8_t, 16> uuid{};
   uint8_t has_mps = 0;
+};
+
+// What the descriptor of a DmaBuf stands for; 0 if there is none.
+struct ExportedBody {
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
 };
 
 struct OutcomeBody {

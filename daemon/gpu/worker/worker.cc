@@ -503,8 +503,22 @@ Status Worker::answer_memory(uint32_t number, const Result<Memory>& made) {
     for (const Devices::MemoryId piece : made.value().pieces) ++joined_[piece];
   }
   if (Status health = devices_.health(); !health.is_ok()) return health;
+  if (made.is_ok() && made.value().kind == MemoryKind::kScratch) say_exported(number, made.value());
   answer(make_outcome(WorkerMessage::kMemoryAdded, number, made.status()));
   return Status::ok();
+}
+
+void Worker::say_exported(uint32_t number, const Memory& scratch) {
+  Result<DmaBuf> exported = devices_.export_dma_buf(scratch.id);
+  Packet packet(WorkerMessage::kExported);
+  ExportedBody body;
+  if (exported.is_ok()) {
+    body = {.offset = exported.value().offset, .bytes = exported.value().bytes};
+    packet.fd = std::move(exported.value().fd);
+  }
+  packet.add(body);
+  add_outcome(packet, number, exported.status());
+  answer(std::move(packet));
 }
 
 Status Worker::check_room() const {

@@ -156,6 +156,7 @@ class Worker {
   Status check_room() const;
   // Answers a request to add or join memory with its result.
   Status answer_memory(uint32_t number, const Result<Memory>& made);
+  void say_exported(uint32_t number, const Memory& scratch);
   Status release(const Memory& memory);
   bool is_joined(const Memory& memory) const;
   // Joins must be closed before their pieces.

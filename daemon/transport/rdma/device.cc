@@ -186,6 +186,23 @@ Status Device::add_region(RegionKey key, std::span<std::byte> memory) {
   return Status::ok();
 }
 
+Status Device::add_device_memory(RegionKey key, const DeviceMemory& memory, const std::byte* base) {
+  if (regions_.contains(key.value)) return Status::ok();
+  if (verbs_.reg_dmabuf_mr == nullptr) {
+    return {Code::kUnavailable,
+            "libibverbs is older than rdma-core 34, and has no function for dma-bufs"};
+  }
+  ibv_mr* const region = verbs_.reg_dmabuf_mr(domain_, memory.offset, memory.bytes,
+                                              reinterpret_cast<uint64_t>(base), memory.fd, 0);
+  if (region == nullptr) {
+    return {Code::kUnavailable,
+            "the RDMA device " + name_ +
+                " cannot read a dma-buf of another device: " + reason_of(errno)};
+  }
+  regions_.emplace(key.value, region);
+  return Status::ok();
+}
+
 void Device::remove_region(RegionKey key) {
   const auto found = regions_.find(key.value);
   if (found == regions_.end()) return;
@@ -261,6 +278,9 @@ Status Devices::register_all(size_t device) {
   for (const auto& [key, memory] : regions_) {
     const Status status = devices_[device]->add_region(RegionKey{key}, memory);
     if (!status.is_ok()) return status;
+  }
+  for (const auto& [key, kept] : device_memories_) {
+    static_cast<void>(devices_[device]->add_device_memory(RegionKey{key}, kept.memory, kept.base));
   }
   is_registered_[device] = true;
   return Status::ok();
@@ -346,9 +366,31 @@ Status Devices::add_region(RegionKey key, std::span<std::byte> memory) {
   return Status::ok();
 }
 
+Status Devices::add_device_memory(RegionKey key, const DeviceMemory& memory,
+                                  const std::byte* base) {
+  KeptMemory kept{UniqueFd(::fcntl(memory.fd, F_DUPFD_CLOEXEC, 0)), memory, base};
+  if (!kept.fd.is_open()) {
+    return {Code::kResourceExhausted,
+            std::string("a dma-buf cannot be kept: ") + std::strerror(errno)};
+  }
+  kept.memory.fd = kept.fd.get();
+  Status failed;
+  bool is_there = false;
+  for (size_t i = 0; i < devices_.size(); ++i) {
+    if (!is_registered_[i]) continue;
+    const Status status = devices_[i]->add_device_memory(key, kept.memory, base);
+    is_there |= status.is_ok();
+    if (!status.is_ok()) failed = status;
+  }
+  if (!is_there && !failed.is_ok()) return failed;
+  device_memories_.emplace(key.value, std::move(kept));
+  return Status::ok();
+}
+
 void Devices::remove_region(RegionKey key) {
   for (const std::shared_ptr<Device>& device : devices_) device->remove_region(key);
   regions_.erase(key.value);
+  device_memories_.erase(key.value);
 }
 
 }  // namespace rueda::transport::rdma

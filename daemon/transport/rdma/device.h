@@ -20,6 +20,7 @@
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/posix/basic_stream_descriptor.hpp>
 
+#include "daemon/base/fd.h"
 #include "daemon/transport/transport.h"
 
 namespace rueda::transport::rdma {
@@ -64,7 +65,11 @@ class Device : public std::enable_shared_from_this<Device> {
   // Registers memory from which this node sends. The error is kResourceExhausted if the system
   // refuses, most likely because of the limit of locked memory.
   Status add_region(RegionKey key, std::span<std::byte> memory);
+  // Registers memory of another device, which this one then reads by itself, at an address that
+  // stands for it. Returns kUnavailable, with the reason, if the device or the library cannot.
+  Status add_device_memory(RegionKey key, const DeviceMemory& memory, const std::byte* base);
   void remove_region(RegionKey key);
+  bool has_region(RegionKey key) const { return regions_.contains(key.value); }
   // Returns the local key of a region that was added.
   uint32_t local_key(RegionKey key) const;
   // Registers other memory; the caller deregisters it. `access` has the meaning that it has for
@@ -135,6 +140,9 @@ class Devices {
 
   // Keeps the region, and registers it with all devices that are open.
   Status add_region(RegionKey key, std::span<std::byte> memory);
+  // Keeps memory of another device, and registers it with all RDMA devices that are open. One that
+  // cannot is left out, and its channels do not send from there. Returns why, if none of them can.
+  Status add_device_memory(RegionKey key, const DeviceMemory& memory, const std::byte* base);
   void remove_region(RegionKey key);
 
  private:
@@ -157,6 +165,12 @@ class Devices {
   std::vector<std::shared_ptr<Device>> devices_;
   std::vector<bool> is_registered_;  // By device: whether it has all regions.
   std::map<uint32_t, std::span<std::byte>> regions_;
+  struct KeptMemory {
+    UniqueFd fd;
+    DeviceMemory memory;  // Its descriptor is that above.
+    const std::byte* base = nullptr;
+  };
+  std::map<uint32_t, KeptMemory> device_memories_;
 };
 
 }  // namespace rueda::transport::rdma

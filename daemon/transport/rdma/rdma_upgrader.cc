@@ -263,6 +263,10 @@ class RdmaUpgrader final : public tcp::Upgrader {
   Status add_region(RegionKey key, std::span<std::byte> memory) override {
     return shared_->devices.add_region(key, memory);
   }
+  Status add_device_memory(RegionKey key, const DeviceMemory& memory,
+                           const std::byte* base) override {
+    return shared_->devices.add_device_memory(key, memory, base);
+  }
   void remove_region(RegionKey key) override { shared_->devices.remove_region(key); }
 
   std::shared_ptr<tcp::Upgrade> upgrade_sender(tcp::Socket socket, const ConnectOptions& options,

@@ -63,6 +63,9 @@ class SendConnection final : public CompletionHandler,
   uint64_t bytes_sent() const { return bytes_sent_; }
   uint64_t bytes_unacknowledged() const { return bytes_posted_ - bytes_sent_; }
   uint32_t packet_bytes() const { return packet_bytes_; }
+  bool sends_from(RegionKey region) const {
+    return end_ != nullptr && end_->pair().device().has_region(region);
+  }
 
   void on_completions() override;
 
@@ -359,6 +362,7 @@ class RdmaSendChannel final : public SendChannel {
   uint64_t bytes_sent() const override { return connection_->bytes_sent(); }
   uint64_t bytes_unacknowledged() const override { return connection_->bytes_unacknowledged(); }
   uint32_t packet_bytes() const override { return connection_->packet_bytes(); }
+  bool sends_from(RegionKey region) const override { return connection_->sends_from(region); }
 
  private:
   const std::shared_ptr<SendConnection> connection_;

@@ -38,6 +38,8 @@ Result<Verbs> load() {
   find(verbs.alloc_pd, "ibv_alloc_pd");
   find(verbs.dealloc_pd, "ibv_dealloc_pd");
   find(verbs.reg_mr, "ibv_reg_mr");
+  verbs.reg_dmabuf_mr =
+      reinterpret_cast<decltype(verbs.reg_dmabuf_mr)>(dlsym(library, "ibv_reg_dmabuf_mr"));
   find(verbs.dereg_mr, "ibv_dereg_mr");
   find(verbs.create_comp_channel, "ibv_create_comp_channel");
   find(verbs.destroy_comp_channel, "ibv_destroy_comp_channel");

@@ -28,6 +28,9 @@ struct Verbs {
   ibv_pd* (*alloc_pd)(ibv_context*) = nullptr;
   int (*dealloc_pd)(ibv_pd*) = nullptr;
   ibv_mr* (*reg_mr)(ibv_pd*, void*, size_t, int access) = nullptr;
+  // Null in libraries before rdma-core 34.
+  ibv_mr* (*reg_dmabuf_mr)(ibv_pd*, uint64_t offset, size_t, uint64_t iova, int fd,
+                           int access) = nullptr;
   int (*dereg_mr)(ibv_mr*) = nullptr;
   ibv_comp_channel* (*create_comp_channel)(ibv_context*) = nullptr;
   int (*destroy_comp_channel)(ibv_comp_channel*) = nullptr;

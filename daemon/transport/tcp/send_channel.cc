@@ -64,6 +64,7 @@ class SendConnection : public std::enable_shared_from_this<SendConnection> {
   uint64_t bytes_sent() const { return bytes_sent_; }
   uint64_t bytes_unacknowledged() const;
   uint32_t packet_bytes() const;
+  bool sends_from(RegionKey region) const { return !regions_->is_device(region); }
 
  private:
   enum class Slot : uint8_t {
@@ -282,6 +283,7 @@ class TcpSendChannel final : public SendChannel {
   uint64_t bytes_sent() const override { return connection_->bytes_sent(); }
   uint64_t bytes_unacknowledged() const override { return connection_->bytes_unacknowledged(); }
   uint32_t packet_bytes() const override { return connection_->packet_bytes(); }
+  bool sends_from(RegionKey region) const override { return connection_->sends_from(region); }
 
  private:
   const std::shared_ptr<SendConnection> connection_;

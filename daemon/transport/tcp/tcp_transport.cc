@@ -49,6 +49,7 @@ class TcpTransport final : public Transport {
   void cancel_connect(const ChannelId& id) override;
 
   Result<RegionKey> register_region(std::span<std::byte> memory) override;
+  Result<DeviceRegion> register_device_memory(const DeviceMemory& memory) override;
   void deregister_region(RegionKey key) override {
     if (upgrader_ != nullptr) upgrader_->remove_region(key);
     regions_->remove(key);
@@ -92,6 +93,19 @@ Result<RegionKey> TcpTransport::register_region(std::span<std::byte> memory) {
     return status;
   }
   return key;
+}
+
+Result<DeviceRegion> TcpTransport::register_device_memory(const DeviceMemory& memory) {
+  if (upgrader_ == nullptr) return Transport::register_device_memory(memory);
+  Result<DeviceRegion> region = regions_->add_device(memory.bytes);
+  if (!region.is_ok()) return region;
+  const RegionKey key = region.value().key;
+  if (Status status = upgrader_->add_device_memory(key, memory, region.value().base);
+      !status.is_ok()) {
+    regions_->remove(key);
+    return status;
+  }
+  return region;
 }
 
 void TcpTransport::cancel_connect(const ChannelId& id) {

@@ -41,6 +41,10 @@ class Upgrader {
 
   // These tell of the transport's regions, as they come and go.
   virtual Status add_region(RegionKey key, std::span<std::byte> memory) = 0;
+  // Adds memory of a device, at an address that the host has nothing at. Returns kUnavailable if no
+  // channel could be made that sends from it.
+  virtual Status add_device_memory(RegionKey key, const DeviceMemory& memory,
+                                   const std::byte* base) = 0;
   virtual void remove_region(RegionKey key) = 0;
 
   // `options` is copied. `peer` names the other end in errors.

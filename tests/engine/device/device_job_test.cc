@@ -6,11 +6,14 @@
 #include <array>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
+#include <optional>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/mman.h>
 
 #include "daemon/base/os/shared_mapping.h"
 #include "tests/gpu/fake/fake_device.h"
@@ -50,6 +53,7 @@ class DeviceJobTest : public testing::Test {
     };
     DeviceJobOptions options{"the GPU worker of job j", std::move(command)};
     options.max_staging_bytes = kMaxStaging;
+    options.is_direct = is_direct_;
     job_ = std::make_unique<DeviceJob>(loop_, metrics_, std::move(options), std::move(on_added));
   }
   template <class Condition>
@@ -144,6 +148,7 @@ class DeviceJobTest : public testing::Test {
   std::vector<std::pair<uint32_t, Status>> added_;
   std::vector<std::pair<int, Status>> ended_;
   std::vector<Result<StagedRow>> rows_;
+  bool is_direct_ = false;  // Of the job that make() makes.
   std::unique_ptr<DeviceJob> job_;
 };
 
@@ -360,6 +365,51 @@ TEST_F(DeviceJobTest, PlacesOnTheWayBetweenNodesGrowWhenNoneIsInUse) {
   EXPECT_NE(rows_[2].value().host, first.host);
   EXPECT_EQ(rows_[3].value().host, rows_[2].value().host);
   EXPECT_EQ(memories(), 3);
+  EXPECT_FALSE(rows_[3].value().exported) << "nobody has asked for that";
+}
+
+TEST_F(DeviceJobTest, ANetworkCardMayReadWhatIsInTheDevicesMemory) {
+  is_direct_ = true;
+  make();
+  add(counters(1));
+  stage(1000);
+  ASSERT_TRUE(wait_for([&] { return rows_.size() == 1; }));
+  const StagedRow row = rows_[0].value();
+  ASSERT_TRUE(row.exported);
+  ASSERT_LE(row.offset + 1000, row.exported->bytes);
+  for (int i = 0; i < 1000; ++i) row.memory[i] = static_cast<std::byte>(i * 11);
+  gpu::WorkerOperation copies;
+  copies.copies_before = {{.to = {.memory = row.scratch, .offset = row.offset},
+                           .from = {.memory = row.host, .offset = row.offset},
+                           .bytes = 1000}};
+  std::optional<Status> ended;
+  job_->run({copies}, [&](const Status& status) { ended = status; });
+  ASSERT_TRUE(wait_for([&] { return ended.has_value(); }));
+  ASSERT_TRUE(ended->is_ok()) << ended->to_string();
+  const auto& exported = *row.exported;
+  void* const mapped = ::mmap(nullptr, exported.bytes, PROT_READ, MAP_SHARED, exported.fd.get(),
+                              static_cast<off_t>(exported.offset));
+  ASSERT_NE(mapped, MAP_FAILED);
+  EXPECT_EQ(std::memcmp(static_cast<std::byte*>(mapped) + row.offset, row.memory, 1000), 0);
+  ::munmap(mapped, exported.bytes);
+}
+
+// A card must not read memory that is freed.
+TEST_F(DeviceJobTest, WhatACardMayReadIsFreedWhenNobodyHasItAnyMore) {
+  is_direct_ = true;
+  make();
+  add(counters(1));
+  stage(1000);
+  ASSERT_TRUE(wait_for([&] { return rows_.size() == 1; }));
+  auto held = rows_[0].value().exported;
+  job_->unstage(rows_[0].value());
+  stage(100 << 20);
+  ASSERT_TRUE(wait_for([&] { return rows_.size() == 2; }));
+  EXPECT_NE(rows_[1].value().exported, held);
+  rows_[0].value().exported.reset();
+  EXPECT_EQ(memories(), 4) << "the old memory of the device is there";
+  held.reset();
+  EXPECT_TRUE(wait_for([&] { return memories() == 3; }));
 }
 
 TEST_F(DeviceJobTest, HostMemoryIsPinnedOnlyForWhatGoesThroughIt) {

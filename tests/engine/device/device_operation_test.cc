@@ -118,7 +118,7 @@ TEST(DeviceOperation, ALargeBatchIsCutIntoWhatAWorkerTakes) {
   EXPECT_EQ(segments, 5000u);
 }
 
-constexpr StagedRow kRow{.scratch = 30, .host = 31, .offset = 1024};
+const StagedRow kRow{.scratch = 30, .host = 31, .offset = 1024};
 
 std::vector<StagedRound> build(const core::Launch& launch, const DeviceLaunch& how,
                                std::vector<ElementRange> rounds = {}) {

@@ -90,6 +90,14 @@ uint64_t Block::taken_bytes(const std::string& folder) {
 
 Block::~Block() { ::munmap(header_, kHeaderBytes + data_.size()); }
 
+Result<DmaBuf> Block::export_dma_buf() const {
+  const uint64_t bytes = data_.size() / kGranuleBytes * kGranuleBytes;
+  if (bytes == 0) return Status(Code::kUnavailable, "the memory has no whole page");
+  UniqueFd file(::fcntl(file_.get(), F_DUPFD_CLOEXEC, 0));
+  if (!file.is_open()) return no_file(Code::kResourceExhausted, path_);
+  return DmaBuf{.fd = std::move(file), .offset = kHeaderBytes, .bytes = bytes};
+}
+
 bool Block::is_freed() const { return header_->is_freed != 0; }
 
 void Block::set_freed() {

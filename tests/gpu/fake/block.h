@@ -36,6 +36,7 @@ class Block {
   uint64_t id() const { return id_; }
   Sharing sharing() const { return sharing_; }
   std::span<std::byte> data() const { return data_; }
+  Result<DmaBuf> export_dma_buf() const;
   bool is_freed() const;
   void set_freed();
   // Maps the block at this address too, in place of whatever is there. For blocks of Sharing::kFd.

@@ -334,6 +334,16 @@ Result<MemoryHandle> FakeDevice::export_memory(DeviceAddress base) {
   return handle;
 }
 
+Result<DmaBuf> FakeDevice::export_dma_buf(DeviceAddress base) {
+  const std::lock_guard lock(gpu_.mutex_);
+  if (Status status = enter("export_dma_buf"); !status.is_ok()) return status;
+  const auto found = mappings_.find(base);
+  if (found == mappings_.end() || found->second.is_import) {
+    return not_found("no memory was allocated at this address");
+  }
+  return found->second.block->export_dma_buf();
+}
+
 Result<uint64_t> FakeDevice::id_in(const MemoryHandle& handle) const {
   Ticket ticket{};
   if (handle.sharing == Sharing::kIpc) {

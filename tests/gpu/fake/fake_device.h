@@ -37,6 +37,8 @@ class FakeDevice final : public Device {
   uint64_t allocated_bytes() const;
   Result<Allocation> find(DeviceAddress address) override;
   Result<MemoryHandle> export_memory(DeviceAddress base) override;
+  // The descriptor is the memory's file.
+  Result<DmaBuf> export_dma_buf(DeviceAddress base) override;
   Result<DeviceAddress> import_memory(const MemoryHandle& handle) override;
   Result<DeviceAddress> join(std::span<const DeviceAddress> imports) override;
   Status close_import(DeviceAddress base) override;

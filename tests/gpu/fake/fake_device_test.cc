@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 namespace rueda::gpu::fake {
@@ -82,6 +83,22 @@ TEST_F(FakeDeviceTest, ANeighbourThatDiesTakesItsMemoryWithIt) {
   const DeviceAddress ours = device_.allocate(1000, Sharing::kIpc).value();
   ASSERT_TRUE(stream->copy(ours, at, 1).is_ok());
   EXPECT_FALSE(finish(*stream).is_ok());
+}
+
+TEST_F(FakeDeviceTest, WhoeverMapsADmaBufSeesWhatTheDeviceHas) {
+  const DeviceAddress at = device_.allocate(8192, Sharing::kIpc).value();
+  const auto stream = stream_of(device_);
+  const std::span<std::byte> host = device_.allocate_host(8192).value();
+  for (size_t i = 0; i < host.size(); ++i) host[i] = static_cast<std::byte>(i * 7);
+  ASSERT_TRUE(stream->copy_to_device(at, host.data(), host.size()).is_ok());
+  ASSERT_TRUE(finish(*stream).is_ok());
+  const DmaBuf exported = device_.export_dma_buf(at).value();
+  ASSERT_EQ(exported.bytes, 8192u);
+  void* const mapped = ::mmap(nullptr, exported.bytes, PROT_READ, MAP_SHARED, exported.fd.get(),
+                              static_cast<off_t>(exported.offset));
+  ASSERT_NE(mapped, MAP_FAILED);
+  EXPECT_EQ(std::memcmp(mapped, host.data(), host.size()), 0);
+  ::munmap(mapped, exported.bytes);
 }
 
 TEST_F(FakeDeviceTest, OneByteTooFarCostsTheContext) {

@@ -18,7 +18,7 @@ class WorkerAcross : public WorkerTest {
     Packet packet(WorkerMessage::kAddMemory);
     packet.add(AddMemoryBody{.memory = kScratch, .kind = MemoryKind::kScratch, .bytes = kBytes});
     send(packet);
-    expect_outcome(WorkerMessage::kMemoryAdded, kScratch, Code::kOk);
+    expect_scratch(kScratch);
   }
   CommunicatorId make_id(Code code = Code::kOk) {
     Packet packet(WorkerMessage::kMakeId);

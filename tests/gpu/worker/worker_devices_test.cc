@@ -174,7 +174,7 @@ TEST_P(WorkerDevicesTest, TheFirstGathersAndScatters) {
   constexpr uint64_t kSome = 3 * kLeastPartBytes;  // in bytes
   Packet scratch(WorkerMessage::kAddMemory);
   send(scratch.add(AddMemoryBody{.memory = 50, .kind = MemoryKind::kScratch, .bytes = kSome}));
-  expect_outcome(WorkerMessage::kMemoryAdded, 50, Code::kOk);
+  expect_scratch(50);
   WorkerOperation out = sum_of_all(1, kSome / 4);
   out.segments[0].destinations = {{.memory = 50}};
   out.copies_after = {{.to = {.memory = kCounters}, .from = {.memory = 50}, .bytes = 4000}};

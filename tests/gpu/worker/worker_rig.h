@@ -164,6 +164,20 @@ class WorkerTest : public testing::Test {
     EXPECT_EQ(outcome->status.code(), code) << outcome->status.to_string();
     text_ = outcome->status.message();
   }
+  // Checks that scratch memory was added, and that it was told first whether others can read it.
+  void expect_scratch(uint32_t number) {
+    auto packet = next();
+    ASSERT_TRUE(packet.has_value());
+    ASSERT_EQ(packet->type(), WorkerMessage::kExported);
+    ExportedBody body;
+    ASSERT_TRUE(packet->take(body));
+    const auto outcome = take_outcome(*packet);
+    ASSERT_TRUE(outcome.has_value());
+    EXPECT_EQ(outcome->about, number);
+    EXPECT_EQ(packet->fd.is_open(), outcome->status.is_ok());
+    EXPECT_EQ(body.bytes > 0, outcome->status.is_ok());
+    expect_outcome(WorkerMessage::kMemoryAdded, number, Code::kOk);
+  }
   // Checks that the worker has said why it ends, and has ended.
   void expect_end(Code code, TicksMs now = 0) {
     std::optional<Packet> packet = next(now);

@@ -360,7 +360,7 @@ TEST_F(WorkerTest, GoesToHostMemoryAndBackThroughItsOwn) {
   open_and_share();
   Packet scratch(WorkerMessage::kAddMemory);
   send(scratch.add(AddMemoryBody{.memory = 5, .kind = MemoryKind::kScratch, .bytes = kBytes}));
-  expect_outcome(WorkerMessage::kMemoryAdded, 5, Code::kOk);
+  expect_scratch(5);
   EXPECT_EQ(device_->allocated_bytes(), kBytes);
   const Place host{.memory = kCounters, .offset = 64};
   constexpr uint64_t kSome = 100;

@@ -11,6 +11,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <openssl/crypto.h>
 #include <spdlog/spdlog.h>
+#include <sys/mman.h>
 
 #include "daemon/base/check.h"
 #include "daemon/transport/frame_check.h"
@@ -47,6 +48,7 @@ class MemTransport final : public Transport {
   ~MemTransport() override {
     stop();
     door_->close();
+    for (const auto& [key, mapped] : mapped_) ::munmap(mapped.data(), mapped.size());
   }
 
   const char* name() const override { return "mem"; }
@@ -59,7 +61,22 @@ class MemTransport final : public Transport {
   Result<RegionKey> register_region(std::span<std::byte> memory) override {
     return regions_->add(memory);
   }
-  void deregister_region(RegionKey key) override { regions_->remove(key); }
+  // Maps the memory, so that it must be a file, and sends from the mapping.
+  Result<DeviceRegion> register_device_memory(const DeviceMemory& memory) override {
+    void* const base = ::mmap(nullptr, memory.bytes, PROT_READ, MAP_SHARED, memory.fd,
+                              static_cast<off_t>(memory.offset));
+    if (base == MAP_FAILED) return Status(Code::kUnavailable, "the memory cannot be mapped");
+    const std::span<std::byte> mapped(static_cast<std::byte*>(base), memory.bytes);
+    const RegionKey key = regions_->add(mapped).value();
+    mapped_.emplace(key.value, mapped);
+    return DeviceRegion{key, mapped.data()};
+  }
+  void deregister_region(RegionKey key) override {
+    regions_->remove(key);
+    if (const auto mapped = mapped_.extract(key.value)) {
+      ::munmap(mapped.mapped().data(), mapped.mapped().size());
+    }
+  }
   uint64_t rejected() const override { return rejected_; }
   void stop() override;
 
@@ -96,7 +113,8 @@ class MemTransport final : public Transport {
   const std::shared_ptr<MemNetwork> network_;
   const std::shared_ptr<Door> door_;
   const std::shared_ptr<RegionTable> regions_ = std::make_shared<RegionTable>();
-  std::string address_;  // empty until it listens
+  std::map<uint32_t, std::span<std::byte>> mapped_;  // Devices' memory.
+  std::string address_;                              // empty until it listens
   std::map<ChannelId, Expectation> expectations_;
   std::map<ChannelId, Attempt> attempts_;
   uint64_t last_serial_ = 0;
