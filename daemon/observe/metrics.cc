@@ -117,9 +117,9 @@ DaemonMetrics make_daemon_metrics(prometheus::Registry& registry) {
       .gpu_submissions =
           single_counter(registry, "rueda_gpu_submissions_total",
                          "Submissions of ranks that GPU workers were given to carry out."),
-      .gpu_copied_bytes = single_counter(
-          registry, "rueda_gpu_copied_bytes_total",
-          "Bytes that GPUs copied to host memory, to go to other nodes from there."),
+      .gpu_copied_bytes =
+          single_counter(registry, "rueda_gpu_copied_bytes_total",
+                         "Bytes that GPUs copied to host memory, to go to other nodes from there."),
       .gpu_staged_bytes = single_counter(
           registry, "rueda_gpu_staged_bytes_total",
           "Bytes of batches in device memory that went between nodes through host memory."),

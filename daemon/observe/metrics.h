@@ -128,7 +128,7 @@ struct DaemonMetrics {
   prometheus::Gauge& gpu_memories;             // rueda_gpu_memories: open in GPU workers
   prometheus::Counter& gpu_memories_added;     // rueda_gpu_memories_added_total
   prometheus::Counter& gpu_submissions;        // rueda_gpu_submissions_total: handed to workers
-  prometheus::Counter& gpu_copied_bytes;  // rueda_gpu_copied_bytes_total: to host memory
+  prometheus::Counter& gpu_copied_bytes;       // rueda_gpu_copied_bytes_total: to host memory
   prometheus::Counter& gpu_staged_bytes;  // rueda_gpu_staged_bytes_total: that left for other nodes
   // rueda_gpu_staged_clients, rueda_gpu_staged_submissions_total: clients and submissions with
   // memory that workers cannot open

@@ -44,8 +44,8 @@ class DataLoop {
   // first.
   void begin_epoch(DataJobOptions options);
   void run(const JobId& job, Epoch epoch, uint32_t part, std::unique_ptr<Operation> operation);
-  // Another round of an operation's input is in host memory (DataJob::rounds_came), for all parts of
-  // the process set.
+  // Another round of an operation's input is in host memory (DataJob::rounds_came), for all parts
+  // of the process set.
   void rounds_came(const JobId& job, Epoch epoch, uint32_t process_set, Seq seq);
   // L7: drops the lockable operations from `cancelled.first` on; their numbers come again, in its
   // generation. `done`, which may be empty, is called once none of them touches memory any more.
