@@ -7,6 +7,10 @@
 #include <random>
 #include <thread>
 
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "daemon/base/fd.h"
 #include "tests/conformance/transport_harness.h"
 
 namespace rueda::transport {
@@ -253,6 +257,42 @@ TEST_P(TransportConformance, PayloadsGoWhereTheyArePlaced) {
   const std::string& name = GetParam().name;
   const bool asks = name.find("tcp") != name.npos || name.find("grpc") != name.npos;
   EXPECT_EQ(placed, asks ? kFrames - (kFrames + 2) / 3 : 0);
+}
+
+// A transport need not send from the memory of a GPU, which is a file here, but it must say so, or
+// do it.
+TEST_P(TransportConformance, MemoryOfAnotherDeviceIsSentFromOrRefused) {
+  constexpr uint32_t kBytes = 40'000;
+  constexpr uint64_t kBegins = 4096;
+  constexpr uint64_t kOffset = 100;
+  std::vector<std::byte> values(kBytes);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = pattern(5, i);
+  const UniqueFd file(::memfd_create("a GPU's memory", MFD_CLOEXEC));
+  ASSERT_EQ(::ftruncate(file.get(), kBegins + 65'536), 0);
+  ASSERT_EQ(::pwrite(file.get(), values.data(), kBytes, kBegins + kOffset),
+            static_cast<ssize_t>(kBytes));
+  Writer writer;
+  Reader reader;
+  Region slots(*right_, kBytes), memory(*left_, kBytes);
+  open(writer, reader, slots, channel_id(), 1, kBytes);
+  EXPECT_TRUE(writer.channel->sends_from(memory.key()));
+  const Result<DeviceRegion> region =
+      left_->register_device_memory({.fd = file.get(), .offset = kBegins, .bytes = 65'536});
+  if (!region.is_ok()) {
+    EXPECT_EQ(region.status().code(), Code::kUnavailable);
+    EXPECT_FALSE(region.status().message().empty());
+    return;
+  }
+  if (writer.channel->sends_from(region.value().key)) {
+    const SendBuffer part{region.value().base + kOffset, kBytes, region.value().key};
+    write(writer, channel_id(), 0, 5, {&part, 1});
+    ASSERT_TRUE(loop_.run_until([&] { return !reader.frames.empty() && !writer.sent.empty(); }));
+    EXPECT_EQ(reader.frames[0].payload, values);
+  }
+  left_->deregister_region(region.value().key);
+  const SendBuffer part = memory.part(0, kBytes);
+  if (reader.frames.empty()) write(writer, channel_id(), 0, 6, {&part, 1});
+  EXPECT_TRUE(loop_.run_until([&] { return reader.frames.size() == 1; })) << "the channel is gone";
 }
 
 TEST_P(TransportConformance, FramesWithoutPayloadAndHeadersArriveAsWritten) {
