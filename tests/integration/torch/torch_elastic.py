@@ -111,6 +111,65 @@ def case_hosts_that_change():
     assert loop(state) == 3 and calls == [0, 1, 2], calls
 
 
+def case_all_ranks_hear_what_one_has_heard_of_hosts():
+    """Rank 0's word alone decided, and where hosts were only removed nobody was made equal, which new ranks would have waited for."""
+    rank, size = rank_and_size()
+    syncs = []
+
+    class Counting(elastic.ObjectState):
+
+        def sync(self):
+            syncs.append(1)
+            super().sync()
+
+    state = Counting(hvd.broadcast_object, hvd.rank, batch=0)
+    removed = 1
+
+    @elastic.run
+    def loop(state):
+        state.batch += 1
+        if state.batch < 3:
+            if rank == size - 1:
+                state.on_hosts_updated(100.0 + state.batch, removed)
+                state.on_hosts_updated(100.0, removed)
+            state.commit()
+            raise AssertionError("no interrupt came")
+        if rank == 0:
+            state.on_hosts_updated(102.0, removed)  # it has heard late of what all have been told
+        state.commit()
+        return state.batch
+
+    assert loop(state) == 3 and len(syncs) == 3, syncs
+
+
+def case_the_newest_commit_is_everybodys():
+    """A rank that failed before it had committed is behind, also if it is rank 0."""
+    rank, size = rank_and_size()
+    model = torch.nn.Linear(2, 1)
+    torch.nn.init.constant_(model.weight, rank)
+    state = elastic.TorchState(model=model, step=0)
+    seen = []
+
+    @elastic.run
+    def loop(state):
+        seen.append((state.step, state.model.weight[0, 0].item()))
+        if len(seen) > 1:
+            return
+        for step in (1, 2):
+            state.step = step
+            state.commit()
+        if rank == size - 1:
+            torch.nn.init.constant_(state.model.weight, 50)
+            state.step, state.check_host_updates = 3, lambda: None  # the others are not there any more
+            state.commit()
+            del state.check_host_updates
+        raise hvd.HorovodInternalError("made by the test")
+
+    loop(state)
+    assert seen == [(0, 0.0), (3, 50.0)], seen
+    assert state._commits == 3
+
+
 def case_objects_are_saved_and_restored():
     rank, size = rank_and_size()
     state = elastic.ObjectState(hvd.broadcast_object, hvd.rank, epoch=rank, history=[rank])

@@ -24,7 +24,7 @@ class HostsUpdatedInterrupt(RuntimeError):
     """The job's hosts have changed: training begins again from the state as it is.
 
     Attributes:
-        skip_sync: hosts were only removed, so all ranks have the same state already.
+        skip_sync: what a program that raises it says, which makes no difference: ranks that are new would wait for those that skip.
     """
 
     def __init__(self, skip_sync: bool = False) -> None:

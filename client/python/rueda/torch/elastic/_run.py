@@ -32,7 +32,7 @@ def _join_again() -> None:
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
     """Decorates a training function whose first argument is a State.
 
-    The state is made equal on all ranks first. After HorovodInternalError it goes back to the last commit(), after
+    The state is made equal on all ranks first, each time. After HorovodInternalError it goes back to the last commit(), after
     HostsUpdatedInterrupt it stays; then all ranks join the job anew and the function is called again. Mistakes of the program
     (ranks that disagree, wrong arguments) are raised.
 
@@ -48,20 +48,18 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(func)
     def wrapper(state: State, *args: Any, **kwargs: Any) -> Any:
         _job.init()
-        resets, skips_sync = 0, False
+        resets = 0
         while True:
             try:
-                if not skips_sync:
-                    state.sync()
+                state.sync()
                 return func(state, *args, **kwargs)
             except RuedaInternalError as error:
                 if error.code in _MISTAKES:
                     raise
                 _log.warning("training begins again from the last commit: %s", error)
                 state.restore()
-                skips_sync = False
-            except HostsUpdatedInterrupt as interrupt:
-                skips_sync = interrupt.skip_sync
+            except HostsUpdatedInterrupt:
+                pass  # the state stays as it is
             resets += 1
             if 0 < _reset_limit() < resets:
                 raise RuntimeError(f"training began again {resets - 1} times, as often as HOROVOD_ELASTIC_RESET_LIMIT "

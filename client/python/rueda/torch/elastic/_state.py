@@ -4,11 +4,30 @@ from __future__ import annotations
 
 import copy
 import queue
-from typing import Any, Callable, Dict, Iterable, List, Tuple
+from typing import Any, Callable, Dict, Iterable, List
 
-from .._errors import HostsUpdatedInterrupt
+import numpy as np
 
-HOSTS_REMOVED = 1  # in on_hosts_updated(): 0 means nothing, 1 removed, 2 added, 3 both
+from ..._core._errors import RuedaError
+from ..._core._operations import Max, broadcast
+from ..._core._parts import reduce
+from .._errors import HostsUpdatedInterrupt, horovod_error
+
+_MOST_RANKS = 1 << 24
+
+
+def _greatest(value: Any, dtype: Any, name: str) -> Any:
+    """Returns the greatest of all ranks' values, of 8 bytes. An all-reduce would end a locked schedule in each step that commits;
+    operations with a root are beside it (decision 77).
+
+    Raises:
+        HorovodInternalError: a rank is lost.
+    """
+    try:
+        greatest = reduce(np.array([value], dtype), 0, f"{name}.up", Max)
+        return broadcast(np.array([value], dtype) if greatest is None else greatest, 0, f"{name}.down")[0].item()
+    except RuedaError as error:
+        raise horovod_error(error) from None
 
 
 class State:
@@ -17,15 +36,16 @@ class State:
     on_hosts_updated() may be called from any thread, everything else from the training thread.
 
     Args:
-        bcast_object: a function that takes an object and returns rank 0's.
+        bcast_object: a function that takes an object and returns that of rank 0, or of the rank that `root_rank` says.
         get_rank: a function that returns this process's rank.
     """
 
     def __init__(self, bcast_object: Callable[..., Any], get_rank: Callable[[], int]) -> None:
         self._bcast_object = bcast_object
         self._rank = get_rank
-        self._host_messages: "queue.Queue[Tuple[float, int]]" = queue.Queue()
+        self._host_messages: "queue.Queue[float]" = queue.Queue()
         self._hosts_known_at: float = 0
+        self._commits = 0  # since training began, on whichever rank has made most
         self._reset_callbacks: List[Callable[[], Any]] = []
 
     def register_reset_callbacks(self, callbacks: Iterable[Callable[[], Any]]) -> None:
@@ -34,29 +54,43 @@ class State:
 
     def on_reset(self) -> None:
         """Prepares for ranks that may be others from now on."""
-        self._host_messages = queue.Queue()
         self.reset()
         for callback in self._reset_callbacks:
             callback()
 
     def on_hosts_updated(self, timestamp: float, update_res: int) -> None:
-        """Records that hosts have changed, which check_host_updates() is to find out."""
-        self._host_messages.put((timestamp, update_res))
+        """Records that hosts have changed, which check_host_updates() is to find out.
+
+        Args:
+            timestamp: the seconds since the epoch at which they did; a change that all ranks have been told of is no news.
+            update_res: what has changed, as Horovod counts it; it makes no difference here.
+        """
+        self._host_messages.put(timestamp)
 
     def commit(self) -> None:
         """Saves the state, to which training goes back after an error, and checks whether hosts have changed."""
         self.save()
+        self._commits += 1
         self.check_host_updates()
 
     def check_host_updates(self) -> None:
-        """Raises HostsUpdatedInterrupt, on all ranks, if rank 0 has heard of hosts that changed."""
-        latest, kinds = self._hosts_known_at, 0
+        """Raises HostsUpdatedInterrupt, on all ranks, if any rank has heard of hosts that changed."""
+        heard = 0.0  # the time of the newest change that is news to this rank; 0 if there is none
         while not self._host_messages.empty():
-            timestamp, kind = self._host_messages.get()
-            latest, kinds = max(latest, timestamp), kinds | kind
-        before, self._hosts_known_at, kinds = self._bcast_object((self._hosts_known_at, latest, kinds))
-        if self._hosts_known_at > before:
-            raise HostsUpdatedInterrupt(skip_sync=kinds == HOSTS_REMOVED)
+            timestamp = self._host_messages.get()
+            if timestamp > self._hosts_known_at:
+                heard = max(heard, timestamp)
+        newest = _greatest(heard, np.float64, "elastic.hosts")
+        if newest > 0:
+            self._hosts_known_at = max(self._hosts_known_at, newest)
+            raise HostsUpdatedInterrupt()
+
+    def _agree_on_root(self) -> int:
+        """Returns the lowest rank with the newest commit, which a rank that is new, or has failed in between, has not."""
+        place = self._commits * _MOST_RANKS + _MOST_RANKS - 1 - self._rank()
+        greatest = _greatest(place, np.int64, "elastic.root")
+        self._commits = greatest // _MOST_RANKS
+        return int(_MOST_RANKS - 1 - greatest % _MOST_RANKS)
 
     def save(self) -> None:
         """Keeps the state in memory."""
@@ -67,7 +101,7 @@ class State:
         raise NotImplementedError
 
     def sync(self) -> None:
-        """Makes the state equal to rank 0's."""
+        """Makes the state equal on all ranks."""
         raise NotImplementedError
 
     def reset(self) -> None:
@@ -89,9 +123,13 @@ class ObjectState(State):
         self._set_attributes()
 
     def sync(self) -> None:
+        """Makes the state equal to that of the lowest rank with the newest commit."""
+        self._sync_from(self._agree_on_root())
+
+    def _sync_from(self, root: int) -> None:
         if self._saved_state:
             now = {name: getattr(self, name) for name in self._saved_state}
-            self._saved_state = self._bcast_object(now)
+            self._saved_state = self._bcast_object(now) if root == 0 else self._bcast_object(now, root_rank=root)
             self._set_attributes()
             self.save()
 

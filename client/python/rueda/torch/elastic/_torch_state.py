@@ -27,29 +27,29 @@ class _Handler:
     def restore(self) -> None:
         self.value.load_state_dict(copy.deepcopy(self._saved))
 
-    def sync(self) -> None:
+    def sync(self, root: int) -> None:
         raise NotImplementedError
 
 
 class _ModelHandler(_Handler):
-    def sync(self) -> None:
-        broadcast_parameters(self.value.state_dict(), root_rank=0)
+    def sync(self, root: int) -> None:
+        broadcast_parameters(self.value.state_dict(), root_rank=root)
         self.save()
 
 
 class _OptimizerHandler(_Handler):
-    def sync(self) -> None:
-        broadcast_optimizer_state(self.value, root_rank=0)
+    def sync(self, root: int) -> None:
+        broadcast_optimizer_state(self.value, root_rank=root)
         self.save()
 
 
 class _SamplerHandler(_Handler):
     """Handles a sampler: indices that any rank has processed count as processed on all."""
 
-    def sync(self) -> None:
+    def sync(self, root: int) -> None:
         states = allgather_object(self.value.state_dict(), "elastic_sampler")
         processed = set().union(*(state["processed_indices"] for state in states))
-        self.value.load_state_dict({"epoch": states[0]["epoch"], "processed_indices": processed})
+        self.value.load_state_dict({"epoch": states[root]["epoch"], "processed_indices": processed})
         self.save()
 
 
@@ -94,10 +94,10 @@ class TorchState(ObjectState):
             handler.restore()
         super().restore()
 
-    def sync(self) -> None:
+    def _sync_from(self, root: int) -> None:
         for handler in self._handlers.values():
-            handler.sync()
-        super().sync()
+            handler.sync(root)
+        super()._sync_from(root)
 
     def reset(self) -> None:
         for handler in self._handlers.values():
