@@ -63,7 +63,7 @@ cp LICENSE "$root/"
 copy_licences
 cp tests/gpu/run.sh tests/gpu/training_test.py tests/gpu/train_rank.py "$root/tests/gpu/"
 for name in run support/{harness,device_harness,device_support,torch_on_gpu,torch_support} \
-  device/device_{across,adds_test,containers_test,free,gpus_test,nccl,nccl_test,rank,staged,test,tools,torch_test} \
+  device/device_{across,adds_test,containers_test,declared,free,gpus_test,nccl,nccl_test,rank,rings_test,staged,test,tools,torch_test} \
   torch/torch_{device,device_death,rank} distributed/distributed_{device,device_death,rank}; do
   cp "tests/integration/$name.py" "$root/tests/integration/$name.py"
 done

@@ -93,6 +93,7 @@ run_jobs() {
 if "$RUEDA_TEST_PYTHON" -c 'import numpy'; then
   run_jobs jobs tests/integration/device/device_test.py
   run_jobs adds tests/integration/device/device_adds_test.py
+  run_jobs rings tests/integration/device/device_rings_test.py
   if has_nccl; then
     run_jobs nccl tests/integration/device/device_nccl_test.py
   else
@@ -101,7 +102,7 @@ if "$RUEDA_TEST_PYTHON" -c 'import numpy'; then
   run_jobs gpus tests/integration/device/device_gpus_test.py
   run_jobs containers tests/integration/device/device_containers_test.py
 else
-  echo "jobs, adds, nccl, gpus, containers: skipped: $RUEDA_TEST_PYTHON has no numpy"
+  echo "jobs, adds, rings, nccl, gpus, containers: skipped: $RUEDA_TEST_PYTHON has no numpy"
 fi
 if "$RUEDA_TEST_PYTHON" -c 'import torch; assert torch.cuda.is_available()' 2>"$out/torch.txt"; then
   run_jobs torch tests/integration/device/device_torch_test.py

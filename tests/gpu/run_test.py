@@ -1,8 +1,10 @@
 #!/usr/bin/python3
 """Tests tests/gpu/run.sh, with scripts that stand for the programs: on a machine with one GPU it goes through to its end, and
-names there what has failed."""
+names there what has failed; and that the bundle has what it runs."""
 
+import ast
 import os
+import re
 import subprocess
 import tempfile
 import unittest
@@ -28,7 +30,7 @@ there is no CUDA driver
 [  SKIPPED ] 1 test, listed below:
 [  SKIPPED ] Rigs/GpuMemory.TheLimitIsKept/cuda
 """
-JOBS = ("jobs", "adds", "gpus", "containers", "torch", "torch-expandable", "training")
+JOBS = ("jobs", "adds", "rings", "gpus", "containers", "torch", "torch-expandable", "training")
 
 
 class RunTest(unittest.TestCase):
@@ -106,6 +108,26 @@ class RunTest(unittest.TestCase):
         self.assertIn("failed: compute-sanitizer --tool memcheck adds bench/gpu/run.sh", done.stderr)
         self.assertIn("Invalid read", done.stdout)
         self.assertIn("OK", self.said("training.txt"))
+
+
+class BundleTest(unittest.TestCase):
+
+    def test_what_is_packed_imports_only_what_is_packed(self):
+        """A module that was missing would be noticed on the machine with the GPU."""
+        root = os.path.dirname(os.path.dirname(os.path.dirname(SCRIPT)))
+        with open(os.path.join(root, "deploy", "bundle.sh"), encoding="utf-8") as script:
+            names = re.search(r"^for name in (run support.*?); do$", script.read(), re.DOTALL | re.MULTILINE).group(1)
+        packed = subprocess.run(["bash", "-c", f"printf '%s\\n' {names}"], capture_output=True, text=True, check=True).stdout.split()
+        here = os.path.join(root, "tests", "integration")
+        modules = {file[:-3] for _, _, files in os.walk(here) for file in files if file.endswith(".py")}
+        there = {os.path.basename(name) for name in packed}
+        self.assertGreater(len(there), 20)
+        for name in packed:
+            with open(os.path.join(here, f"{name}.py"), encoding="utf-8") as module:
+                tree = ast.parse(module.read())
+            imported = {item.name for node in ast.walk(tree) if isinstance(node, ast.Import) for item in node.names}
+            imported |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+            self.assertEqual((imported & modules) - there, set(), name)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 // A rank's memory that the network reads and writes without a copy in between. If one rank alone of
 // this node gives the values of an all-reduce, and they go to the next node as they are, frames are
 // sent from where they lie. If one rank alone gets final values, they are received into its output.
+// So is what a GPU has for the next node, where the network reads its memory
+// (docs/decisions/0070-a-gpus-memory-read-by-the-network.md).
 //
 // Memory in the hands of a channel is lent: it stays mapped, whatever becomes of its operation. The
 // object belongs to its data loop.
