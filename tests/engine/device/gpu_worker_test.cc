@@ -68,6 +68,9 @@ class GpuWorkerTest : public testing::Test {
     events.on_memory_added = [this](uint32_t memory, const Status& status) {
       added_.emplace(memory, status);
     };
+    events.on_exported = [this](uint32_t memory, const Result<GpuWorkerEvents::Exported>& told) {
+      exported_.emplace(memory, told);
+    };
     events.on_ended = [this](uint64_t operation, const Status& status) {
       ended_.emplace(operation, status);
     };
@@ -154,6 +157,7 @@ class GpuWorkerTest : public testing::Test {
   std::unique_ptr<GpuWorker> worker_;
   std::string name_;
   std::map<uint32_t, Status> added_;
+  std::map<uint32_t, Result<GpuWorkerEvents::Exported>> exported_;
   std::map<uint64_t, Status> ended_;
   std::optional<Status> lost_;
 };
@@ -288,6 +292,51 @@ TEST_F(GpuWorkerTest, AWorkerThatSaysWhatCannotBeIsKilled) {
   EXPECT_THAT(lost_text(), HasSubstr("what cannot be"));
   EXPECT_EQ(lost_->code(), Code::kInternal);
   EXPECT_TRUE(wait_for([this] { return metrics_.daemon().gpu_workers.Value() == 0; }));
+}
+
+// Returns a program that says what has become of the export of memory 7.
+std::string says_exported(uint64_t offset, uint64_t bytes, Code code, bool has_fd) {
+  return "exec python3 -IS -c 'import os, socket, struct, time\n"
+         "told = struct.pack(\"<IQQQiI\", " +
+         std::to_string(static_cast<uint32_t>(gpu::WorkerMessage::kExported)) + ", " +
+         std::to_string(offset) + ", " + std::to_string(bytes) + ", 7, " +
+         std::to_string(static_cast<int>(code)) +
+         ", 0)\n"
+         "fds = [os.open(\"/dev/null\", os.O_RDONLY)] if " +
+         (has_fd ? "True" : "False") +
+         " else []\n"
+         "socket.send_fds(socket.socket(fileno=3), [told], fds)\n"
+         "time.sleep(100)'";
+}
+
+TEST_F(GpuWorkerTest, WhatItExportsIsToldOrWhyItCannot) {
+  start(of_program(says_exported(4096, 8192, Code::kOk, true)));
+  ASSERT_TRUE(wait_for([this] { return exported_.contains(7); }));
+  const gpu::DmaBuf& memory = *exported_.at(7).value();
+  EXPECT_TRUE(memory.fd.is_open());
+  EXPECT_EQ(memory.offset, 4096u);
+  EXPECT_EQ(memory.bytes, 8192u);
+  end();
+  exported_.clear();
+  start(of_program(says_exported(0, 0, Code::kUnavailable, false)));
+  ASSERT_TRUE(wait_for([this] { return exported_.contains(7); }));
+  EXPECT_EQ(exported_.at(7).status().code(), Code::kUnavailable);
+}
+
+TEST_F(GpuWorkerTest, AnExportThatCannotBeIsTheEndOfTheWorker) {
+  const std::string cases[] = {
+      says_exported(0, 0, Code::kOk, true),           // of nothing
+      says_exported(UINT64_MAX, 2, Code::kOk, true),  // beyond all addresses
+      says_exported(0, 8192, Code::kOk, false),       // without its descriptor
+      says_exported(0, 0, Code::kUnavailable, true),  // with one, and a reason why there is none
+  };
+  for (const std::string& program : cases) {
+    lost_.reset();
+    start(of_program(program));
+    EXPECT_THAT(lost_text(), HasSubstr("what cannot be")) << program;
+    EXPECT_TRUE(exported_.empty());
+    end();
+  }
 }
 
 TEST_F(GpuWorkerTest, AProgramThatIsNotThereCannotBeStarted) {

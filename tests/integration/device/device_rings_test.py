@@ -2,7 +2,7 @@
 """Tests device memory where each rank is a member of the ring (`--reducer device`): a ring of the GPUs of all nodes, in one step."""
 
 import harness
-from device_harness import DeviceIntegrationTest
+from device_harness import DeviceIntegrationTest, device_rank
 from harness import SLOWNESS
 
 LOST_S = 4.0 * SLOWNESS
@@ -51,6 +51,15 @@ class DeviceRingsTest(DeviceIntegrationTest):
 
     def test_process_sets(self):
         self.run_by_device([2, 1, 1], "sets")
+
+    def test_rows_of_all_ranks_that_are_too_large_are_an_error_that_names_the_flag(self):
+        """By node the two ranks' tensor would fit."""
+        arguments = ["--gpu-plugin", self.plugin, "--gpu-staging-bytes", "4M"]
+        daemons = harness.IntegrationTest.start_daemons(self, "alpha", "beta", arguments=arguments)
+        job = self.start_job(daemons, [2, 1], device_rank("too_large"), BY_DEVICE)
+        for number in range(2):
+            self.assertRegex(job.wait_for(number, "^error (.*)$").group(1), "8388608 bytes.*raise --gpu-staging-bytes")
+        job.exit_codes()
 
     def test_a_step_that_is_declared(self):
         self.run_between_nodes([2, 1], "declared", extra=BY_DEVICE)
