@@ -93,9 +93,8 @@ class GpuWorker::Impl : public std::enable_shared_from_this<Impl> {
         deadline_(loop),
         gpus_{options_.uuid} {}
   ~Impl() {
-    // These share the socket's descriptor, which belongs to socket_.
-    readable_.release();
-    writable_.release();
+    readable_
+        .release();  // Its descriptor belongs to socket_; writable_ has a duplicate of its own.
   }
 
   Status start();

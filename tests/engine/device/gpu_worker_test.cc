@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <map>
 #include <optional>
 
@@ -287,6 +288,35 @@ TEST_F(GpuWorkerTest, AWorkerThatEndsAtOnceIsTold) {
   EXPECT_THAT(lost_text(), HasSubstr("ended with code 7"));
 }
 
+// A duplicate of the socket stayed open behind each worker, and later ones were not heard.
+TEST_F(GpuWorkerTest, AWorkerThatHasGoneLeavesNoDescriptor) {
+  const auto open_descriptors = [] {
+    const std::filesystem::directory_iterator all("/proc/self/fd");
+    return std::distance(std::filesystem::begin(all), std::filesystem::end(all));
+  };
+  start(of_program("exit 7"));  // The loop opens what it needs.
+  EXPECT_THAT(lost_text(), HasSubstr("ended with code 7"));
+  end();
+  const auto before = open_descriptors();
+  for (int i = 0; i < 3; ++i) {
+    lost_.reset();
+    start(of_program("exit 7"));
+    EXPECT_THAT(lost_text(), HasSubstr("ended with code 7"));
+    end();
+  }
+  EXPECT_TRUE(wait_for([&] { return open_descriptors() == before; })) << open_descriptors();
+}
+
+TEST_F(GpuWorkerTest, AWorkerThatHangsUpAndStaysIsKilled) {
+  for (const char* program :
+       {"exec 3>&-; exec sleep 100", "sleep 0.5; exec 3>&-; exec sleep 100"}) {
+    lost_.reset();
+    start(of_program(program));
+    EXPECT_THAT(lost_text(), HasSubstr("was killed by signal 9")) << program;
+    end();
+  }
+}
+
 TEST_F(GpuWorkerTest, AWorkerThatSaysWhatCannotBeIsKilled) {
   start(of_program("printf 'hello, there' >&3; exec sleep 100"));
   EXPECT_THAT(lost_text(), HasSubstr("what cannot be"));
@@ -305,7 +335,8 @@ std::string says_exported(uint64_t offset, uint64_t bytes, Code code, bool has_f
          "fds = [os.open(\"/dev/null\", os.O_RDONLY)] if " +
          (has_fd ? "True" : "False") +
          " else []\n"
-         "socket.send_fds(socket.socket(fileno=3), [told], fds)\n"
+         "own = socket.socket(fileno=3)\n"
+         "socket.send_fds(own, [told], fds)\n"
          "time.sleep(100)'";
 }
 

@@ -18,7 +18,7 @@ _MOST_RANKS = 1 << 24
 
 def _greatest(value: Any, dtype: Any, name: str) -> Any:
     """Returns the greatest of all ranks' values, of 8 bytes. An all-reduce would end a locked schedule in each step that commits;
-    operations with a root are beside it (decision 77).
+    operations with a root are beside it (decision 76).
 
     Raises:
         HorovodInternalError: a rank is lost.
