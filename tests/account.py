@@ -9,8 +9,8 @@ line for each test that failed and then passed: build, a blank, name) and speed.
 end). Prints the account, and at its end one line "over: WHY" for
 each reason to fail. Exits with 1 if there is one.
 
-Budgets are in tests/budgets.txt; on a machine that takes longer, or less, than the one they were written on, they are as many times
-larger or smaller, up to three times. The ledger of unsteady tests is a file of the machine (RUEDA_TEST_LEDGER, or
+Budgets are in tests/budgets.txt; on a machine that takes longer than the one they were written on, they are as many times larger,
+up to three times. On one that takes less they stay: much of a run is waiting, which no fast processor shortens. The ledger of unsteady tests is a file of the machine (RUEDA_TEST_LEDGER, or
 rueda/test-ledger.json in the user's cache folder) and the table in docs/testing.md: who is in either within the last 20 runs, and
 fails again, fails for good.
 """
@@ -67,11 +67,11 @@ def read_tests(paths):
 
 
 def read_slowness(lines):
-    """Returns how many times longer than in the budgets something may take: the mean of what speed.py printed, within bounds."""
+    """Returns how many times longer than in the budgets something may take: the mean of what speed.py printed, from 1 to the most."""
     multiples = [float(line) for line in lines]
     if not multiples:
         return 1.0
-    return min(max(sum(multiples) / len(multiples), 1 / MOST_SLOWNESS), MOST_SLOWNESS)
+    return min(max(sum(multiples) / len(multiples), 1.0), MOST_SLOWNESS)
 
 
 def over_budget(tier, budgets, stages, slowness=1.0):
