@@ -297,12 +297,10 @@ void Launcher::await_leftovers(std::vector<Leftover> leftovers) {
     if (!error) kill_leftover_groups();
   });
   for (Leftover& one : leftovers) {
-    auto& watch = leftover_watches_.emplace_back(
-        std::make_unique<boost::asio::posix::stream_descriptor>(loop_, one.pidfd.release()));
-    watch->async_wait(boost::asio::posix::descriptor_base::wait_read,
-                      [this](const boost::system::error_code& error) {
-                        if (!error && --leftover_count_ == 0) kill_leftover_groups();
-                      });
+    auto& watch = leftover_watches_.emplace_back(std::make_unique<ExitWatch>(loop_));
+    watch->start(std::move(one.pidfd), [this] {
+      if (--leftover_count_ == 0) kill_leftover_groups();
+    });
   }
 }
 

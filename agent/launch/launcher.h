@@ -10,7 +10,6 @@
 
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 
@@ -22,6 +21,7 @@
 #include "agent/process/leftovers.h"
 #include "agent/process/output.h"
 #include "agent/process/rank_process.h"
+#include "daemon/base/exit_watch.h"
 #include "daemon/base/loop_gate.h"
 
 namespace rueda::agent {
@@ -95,7 +95,7 @@ class Launcher {
   bool is_performing_ = false;
   bool is_draining_ = false;
   bool is_awaiting_leftovers_ = false;
-  std::vector<std::unique_ptr<boost::asio::posix::stream_descriptor>> leftover_watches_;
+  std::vector<std::unique_ptr<ExitWatch>> leftover_watches_;
   size_t leftover_count_ = 0;
   bool is_closing_links_ = false;
   bool is_stopping_daemons_ = false;

@@ -114,9 +114,8 @@ Status PrivateDaemon::start(OutputSink& sink) {
                                          "[" + request_.node_id + "] ", sink, [] {});
   output_->start();
   ready_pipe_.assign(ready.value().read_end.release());
-  exit_watch_.assign(::fcntl(child_.pidfd.get(), F_DUPFD_CLOEXEC, 3));
   read_ready();
-  wait_for_exit();
+  exit_watch_.start(UniqueFd(::fcntl(child_.pidfd.get(), F_DUPFD_CLOEXEC, 3)), [this] { on_exited(); });
   return Status::ok();
 }
 
@@ -161,17 +160,9 @@ void PrivateDaemon::be_ready(Result<DaemonReady> outcome) {
   events_.on_ready(std::move(outcome));
 }
 
-void PrivateDaemon::wait_for_exit() {
-  exit_watch_.async_wait(boost::asio::posix::descriptor_base::wait_read,
-                         [this](const boost::system::error_code& error) {
-                           if (!error) on_exited();
-                         });
-}
-
 void PrivateDaemon::on_exited() {
   const Result<ExitStatus> status = peek_exit(child_);
-  boost::system::error_code ignored;
-  exit_watch_.close(ignored);
+  exit_watch_.close();
   is_running_ = false;
   finish_output();
   reap(child_);

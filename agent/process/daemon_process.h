@@ -12,6 +12,7 @@
 
 #include "agent/process/output.h"
 #include "agent/process/process.h"
+#include "daemon/base/exit_watch.h"
 #include "daemon/base/status.h"
 
 namespace rueda::agent {
@@ -80,7 +81,6 @@ class PrivateDaemon {
   void finish_output();
 
  private:
-  void wait_for_exit();
   void on_exited();
   // Reads the --ready-fd: first the line, then a byte for each time that the daemon says it is
   // still delivering.
@@ -95,7 +95,7 @@ class PrivateDaemon {
   UniqueFd leash_;
   bool is_running_ = false;
   bool has_reported_ = false;
-  boost::asio::posix::stream_descriptor exit_watch_;
+  ExitWatch exit_watch_;
   boost::asio::posix::stream_descriptor ready_pipe_;
   std::string ready_line_;
   char ready_buffer_[512];

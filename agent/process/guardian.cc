@@ -155,11 +155,7 @@ void Guardian::spawn_process() {
   }
   ++starts_;
   child_ = std::move(child).value();
-  exit_watch_.assign(::fcntl(child_.pidfd.get(), F_DUPFD_CLOEXEC, 3));
-  exit_watch_.async_wait(boost::asio::posix::descriptor_base::wait_read,
-                         [this](const boost::system::error_code& error) {
-                           if (!error) on_exited();
-                         });
+  exit_watch_.start(UniqueFd(::fcntl(child_.pidfd.get(), F_DUPFD_CLOEXEC, 3)), [this] { on_exited(); });
 }
 
 std::string Guardian::all_orders() const {
@@ -171,8 +167,7 @@ std::string Guardian::all_orders() const {
 }
 
 void Guardian::on_exited() {
-  boost::system::error_code ignored;
-  exit_watch_.close(ignored);
+  exit_watch_.close();
   reap(child_);
   child_ = {};
   orders_.reset();

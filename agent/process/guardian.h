@@ -10,9 +10,9 @@
 #include <string>
 
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/posix/stream_descriptor.hpp>
 
 #include "agent/process/process.h"
+#include "daemon/base/exit_watch.h"
 
 namespace rueda::agent {
 
@@ -49,7 +49,7 @@ class Guardian {
   std::set<pid_t> daemons_;
   Child child_;
   UniqueFd orders_;
-  boost::asio::posix::stream_descriptor exit_watch_;
+  ExitWatch exit_watch_;
   int starts_ = 0;
 };
 

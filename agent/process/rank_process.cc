@@ -50,13 +50,10 @@ Status RankProcess::start(const std::vector<std::string>& command, const Environ
                                       on_end);
   out_->start();
   err_->start();
-  exit_watch_.assign(::fcntl(child_.pidfd.get(), F_DUPFD_CLOEXEC, 3));
-  exit_watch_.async_wait(boost::asio::posix::descriptor_base::wait_read,
-                         [this](const boost::system::error_code& error) {
-                           if (error) return;
-                           const Result<ExitStatus> status = peek_exit(child_);
-                           on_exited(status.is_ok() ? status.value() : ExitStatus{1, 0});
-                         });
+  exit_watch_.start(UniqueFd(::fcntl(child_.pidfd.get(), F_DUPFD_CLOEXEC, 3)), [this] {
+    const Result<ExitStatus> status = peek_exit(child_);
+    on_exited(status.is_ok() ? status.value() : ExitStatus{1, 0});
+  });
   return Status::ok();
 }
 
@@ -71,8 +68,7 @@ void RankProcess::look_if_killed() {
 }
 
 void RankProcess::on_exited(ExitStatus status) {
-  boost::system::error_code ignored;
-  exit_watch_.close(ignored);
+  exit_watch_.close();
   // The rank's last output is passed on before its end is reported.
   out_->catch_up();
   err_->catch_up();

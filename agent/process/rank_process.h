@@ -7,11 +7,11 @@
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/posix/stream_descriptor.hpp>
 
 #include "agent/base/layout.h"
 #include "agent/process/output.h"
 #include "agent/process/process.h"
+#include "daemon/base/exit_watch.h"
 
 namespace rueda::agent {
 
@@ -52,7 +52,7 @@ class RankProcess {
   const Rank rank_;
   const Events events_;
   Child child_;
-  boost::asio::posix::stream_descriptor exit_watch_;
+  ExitWatch exit_watch_;
   std::unique_ptr<OutputPipe> out_;
   std::unique_ptr<OutputPipe> err_;
 };

@@ -17,7 +17,9 @@ using fake::FakeDevice;
 using fake::FakeGpu;
 using fake::FakeRunner;
 
-constexpr std::chrono::seconds kLong{20};  // the time after which a test has hung
+// The time after which a test has hung. Kernels are interpreted, which takes seconds under the thread
+// sanitizer, and many times that beside other tests.
+constexpr std::chrono::seconds kLong{120};
 
 class FakeNeighbour final : public Neighbour {
  public:

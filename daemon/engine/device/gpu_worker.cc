@@ -19,6 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "daemon/base/exit_watch.h"
 #include "daemon/base/fd.h"
 
 namespace rueda::engine {
@@ -121,7 +122,6 @@ class GpuWorker::Impl : public std::enable_shared_from_this<Impl> {
   bool count_answer();
   void on_device(const gpu::ReadyBody& body);
   void flush();
-  void watch_process();
   void on_exit();
   void watch_silence();
   void kill_after(std::chrono::milliseconds wait);
@@ -140,7 +140,7 @@ class GpuWorker::Impl : public std::enable_shared_from_this<Impl> {
   std::optional<PacketSocket> socket_;
   stream_descriptor readable_;
   stream_descriptor writable_;
-  stream_descriptor process_;  // It is a pidfd.
+  ExitWatch process_;
   asio::steady_timer deadline_;
   pid_t pid_ = -1;
   bool has_exited_ = false;
@@ -172,7 +172,7 @@ Status GpuWorker::Impl::start() {
     ::waitpid(pid_, nullptr, 0);
     return status;
   }
-  process_.assign(process);
+  UniqueFd watched(process);
   socket_.emplace(std::move(own));
   readable_.assign(socket_->fd());
   writable_.assign(::fcntl(socket_->fd(), F_DUPFD_CLOEXEC, 0));
@@ -185,7 +185,7 @@ Status GpuWorker::Impl::start() {
                      .memory_limit_bytes = options_.memory_limit_bytes};
   send(std::move(open.add(body)));
   wait_readable();
-  watch_process();
+  process_.start(std::move(watched), [self = shared_from_this()] { self->on_exit(); });
   watch_silence();
   return Status::ok();
 }
@@ -366,12 +366,6 @@ void GpuWorker::Impl::wait_writable() {
 }
 
 // --- Its end.
-
-void GpuWorker::Impl::watch_process() {
-  process_.async_wait(stream_descriptor::wait_read, [self = shared_from_this()](error_code error) {
-    if (!error) self->on_exit();
-  });
-}
 
 void GpuWorker::Impl::on_exit() {
   int status = 0;
