@@ -26,6 +26,16 @@ struct Ballot {
   auto operator<=>(const Ballot&) const = default;
 };
 
+// Answers a ballot of a proposer (Paxos, phase 1b). `Value` is a pointer to what is decided, and
+// `Report` what the voter says beside it.
+template <class Value, class Report>
+struct BallotPromise {
+  Ballot ballot;
+  Ballot accepted_in;  // Round 0: nothing was accepted.
+  Value accepted;      // Null if nothing was accepted.
+  Report report;
+};
+
 // One value for each of the two orders of operations.
 template <class T>
 using ByTrack = std::array<T, kTracks>;
@@ -137,12 +147,7 @@ struct Acknowledge {
 struct Prepare {
   Ballot ballot;
 };
-struct Promise {
-  Ballot ballot;
-  Ballot accepted_in;    // Round 0: nothing was accepted.
-  DecisionPtr accepted;  // Null if nothing was accepted.
-  NodeReport report;
-};
+using Promise = BallotPromise<DecisionPtr, NodeReport>;
 struct Accept {
   Ballot ballot;
   DecisionPtr decision;

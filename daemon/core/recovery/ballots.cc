@@ -1,7 +1,5 @@
 #include "daemon/core/recovery/ballots.h"
 
-#include <utility>
-
 namespace rueda::core {
 namespace {
 
@@ -16,61 +14,26 @@ void hash_pointer(const DecisionPtr& decision, Fnv1a& hash) {
 
 }  // namespace
 
-bool Acceptor::promise(Ballot ballot) {
-  if (ballot < promised_) return false;
-  promised_ = ballot;
-  return true;
+void hash_acceptor(const Acceptor& acceptor, Fnv1a& hash) {
+  hash_ballot(acceptor.promised(), hash);
+  hash_ballot(acceptor.accepted_in(), hash);
+  hash_pointer(acceptor.accepted(), hash);
 }
 
-bool Acceptor::accept(Ballot ballot, DecisionPtr decision) {
-  if (!promise(ballot)) return false;
-  accepted_in_ = ballot;
-  accepted_ = std::move(decision);
-  return true;
-}
-
-void Acceptor::hash(Fnv1a& hash) const {
-  hash_ballot(promised_, hash);
-  hash_ballot(accepted_in_, hash);
-  hash_pointer(accepted_, hash);
-}
-
-void Proposer::prepare(Ballot ballot) {
-  *this = Proposer();
-  phase_ = Phase::kPreparing;
-  ballot_ = ballot;
-}
-
-void Proposer::propose(DecisionPtr decision) {
-  phase_ = Phase::kAccepting;
-  proposal_ = std::move(decision);
-}
-
-void Proposer::on_promise(NodeIndex from, const Promise& promise) {
-  if (phase_ != Phase::kPreparing || promise.ballot != ballot_) return;
-  reports_[from] = promise.report;
-  if (promise.accepted && promise.accepted_in > bound_in_) {
-    bound_in_ = promise.accepted_in;
-    bound_to_ = promise.accepted;
-  }
-}
-
-void Proposer::on_accepted(NodeIndex from, Ballot ballot) {
-  if (phase_ == Phase::kAccepting && ballot == ballot_) accepted_by_.insert(from);
-}
-
-void Proposer::hash(Fnv1a& hash) const {
-  hash.add(static_cast<uint64_t>(phase_));
-  if (phase_ == Phase::kIdle) return;
-  hash_ballot(ballot_, hash);
-  hash_ballot(bound_in_, hash);
-  hash_pointer(bound_to_, hash);
-  hash_pointer(proposal_, hash);
+void hash_proposer(const Proposer& proposer, Fnv1a& hash) {
+  hash.add(static_cast<uint64_t>(proposer.phase()));
+  if (proposer.phase() == Proposer::Phase::kIdle) return;
+  hash_ballot(proposer.ballot(), hash);
+  hash_ballot(proposer.bound_in(), hash);
+  hash_pointer(proposer.bound_to(), hash);
+  hash_pointer(proposer.proposal(), hash);
   // A node's report does not change once the node is sealed, so it is enough to hash who has
   // reported.
-  for (const auto& [node, report] : reports_) hash.add(static_cast<uint64_t>(node.value));
+  for (const auto& [node, report] : proposer.reports()) {
+    hash.add(static_cast<uint64_t>(node.value));
+  }
   hash.add(UINT64_MAX);
-  for (const NodeIndex node : accepted_by_) hash.add(static_cast<uint64_t>(node.value));
+  for (const NodeIndex node : proposer.accepted_by()) hash.add(static_cast<uint64_t>(node.value));
 }
 
 void hash_decision(const Decision& decision, Fnv1a& hash) {

@@ -495,8 +495,8 @@ void Recovery::hash(Fnv1a& hash) const {
   }
   for (const Seq stable : known_stable_) hash.add(stable.value);
   hash.add(uint64_t{withdraws_}).add(static_cast<uint64_t>(next_heartbeat_));
-  acceptor_.hash(hash);
-  proposer_.hash(hash);
+  hash_acceptor(acceptor_, hash);
+  hash_proposer(proposer_, hash);
   hash.add(highest_round_).add(static_cast<uint64_t>(sealed_at_));
   hash.add(static_cast<uint64_t>(propose_at_)).add(static_cast<uint64_t>(resend_at_));
   hash.add(uint64_t{last_decision_ != nullptr});
