@@ -115,7 +115,8 @@ Status PrivateDaemon::start(OutputSink& sink) {
   output_->start();
   ready_pipe_.assign(ready.value().read_end.release());
   read_ready();
-  exit_watch_.start(UniqueFd(::fcntl(child_.pidfd.get(), F_DUPFD_CLOEXEC, 3)), [this] { on_exited(); });
+  exit_watch_.start(UniqueFd(::fcntl(child_.pidfd.get(), F_DUPFD_CLOEXEC, 3)),
+                    [this] { on_exited(); });
   return Status::ok();
 }
 

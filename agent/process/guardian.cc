@@ -155,7 +155,8 @@ void Guardian::spawn_process() {
   }
   ++starts_;
   child_ = std::move(child).value();
-  exit_watch_.start(UniqueFd(::fcntl(child_.pidfd.get(), F_DUPFD_CLOEXEC, 3)), [this] { on_exited(); });
+  exit_watch_.start(UniqueFd(::fcntl(child_.pidfd.get(), F_DUPFD_CLOEXEC, 3)),
+                    [this] { on_exited(); });
 }
 
 std::string Guardian::all_orders() const {

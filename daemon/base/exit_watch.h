@@ -11,10 +11,10 @@
 
 namespace rueda {
 
-// Tells on its loop, once, that a process has ended. A loop may report a descriptor as ready that is
-// not (what made it so is over by the time its handler runs, or was another descriptor's with the
-// same number), so the descriptor is looked at before anything is told: whoever took a process that
-// lives for one that has ended would wait for it for ever.
+// Tells on its loop, once, that a process has ended. A loop may report a descriptor as ready that
+// is not (what made it so is over by the time its handler runs, or was another descriptor's with
+// the same number), so the descriptor is looked at before anything is told: whoever took a process
+// that lives for one that has ended would wait for it for ever.
 class ExitWatch {
  public:
   explicit ExitWatch(boost::asio::io_context& loop) : pidfd_(loop) {}
@@ -35,14 +35,14 @@ class ExitWatch {
  private:
   template <class Handler>
   void wait(Handler handler) {
-    pidfd_.async_wait(boost::asio::posix::descriptor_base::wait_read,
-                      [this, handler = std::move(handler)](
-                          const boost::system::error_code& error) mutable {
-                        if (error) return;
-                        pollfd ended{.fd = pidfd_.native_handle(), .events = POLLIN, .revents = 0};
-                        if (::poll(&ended, 1, 0) == 1) return handler();
-                        wait(std::move(handler));
-                      });
+    pidfd_.async_wait(
+        boost::asio::posix::descriptor_base::wait_read,
+        [this, handler = std::move(handler)](const boost::system::error_code& error) mutable {
+          if (error) return;
+          pollfd ended{.fd = pidfd_.native_handle(), .events = POLLIN, .revents = 0};
+          if (::poll(&ended, 1, 0) == 1) return handler();
+          wait(std::move(handler));
+        });
   }
 
   boost::asio::posix::stream_descriptor pidfd_;

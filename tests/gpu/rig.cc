@@ -17,8 +17,8 @@ using fake::FakeDevice;
 using fake::FakeGpu;
 using fake::FakeRunner;
 
-// The time after which a test has hung. Kernels are interpreted, which takes seconds under the thread
-// sanitizer, and many times that beside other tests.
+// The time after which a test has hung. Kernels are interpreted, which takes seconds under the
+// thread sanitizer, and many times that beside other tests.
 constexpr std::chrono::seconds kLong{120};
 
 class FakeNeighbour final : public Neighbour {

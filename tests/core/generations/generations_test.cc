@@ -1,0 +1,250 @@
+// Tests what the simulator (tests/sim/generations) does not look at: texts, times, and messages
+// that no honest node sends.
+#include "daemon/core/generations/generations.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace rueda::core {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+GenerationNode member(const std::string& name, std::vector<GenerationSlot> slots) {
+  return {{name, 1}, name + ":1", std::move(slots)};
+}
+
+GenerationPtr generation(uint32_t epoch, std::vector<GenerationNode> nodes) {
+  return std::make_shared<const Generation>(Generation{Epoch{epoch}, std::move(nodes), "why"});
+}
+
+GenerationPtr two_nodes() {
+  return generation(1, {member("a", {{Slot{0}, Rank{0}}, {Slot{1}, Rank{1}}}),
+                        member("b", {{Slot{0}, Rank{2}}, {Slot{1}, Rank{3}}})});
+}
+
+GenerationPtr three_nodes() {
+  std::vector<GenerationNode> nodes = two_nodes()->nodes;
+  nodes.push_back(member("c", {{Slot{0}, Rank{4}}}));
+  return generation(1, std::move(nodes));
+}
+
+GenerationOptions options(int min_ranks, int max_ranks) {
+  GenerationOptions out;
+  out.job = "j";
+  out.min_ranks = min_ranks;
+  out.max_ranks = max_ranks;
+  return out;
+}
+
+NodeOffer offer(const std::string& name, std::vector<OfferedSlot> slots, uint64_t incarnation = 1) {
+  return {{name, incarnation}, name + ":1", std::move(slots)};
+}
+
+class GenerationsTest : public testing::Test {
+ protected:
+  GenerationsTest() : core_({"a", 1}, "a:1", {}, options(2, 5)) {
+    core_.begin_first(three_nodes());
+  }
+
+  GenerationMessage from(const std::string& name, auto body, uint32_t epoch = 2,
+                         uint64_t incarnation = 1) {
+    return {{name, incarnation}, name + ":1", Epoch{epoch}, std::move(body)};
+  }
+  Present says(NodeOffer offered, bool forms, int awaited = 0) {
+    return {++number_, std::move(offered), forms, awaited, "a rank of b has died"};
+  }
+  GenerationsOutput take(GenerationMessage message, TicksMs now = 0) {
+    GenerationsOutput output;
+    core_.on_message(now, message, output);
+    return output;
+  }
+
+  Generations core_;
+  uint64_t number_ = 0;
+};
+
+// --- Ranks ---------------------------------------------------------------------------------------
+
+TEST(DealRanks, SurvivorsKeepTheirOrderAndNewcomersComeAfterThem) {
+  const GenerationPtr before = two_nodes();
+  const Generation next =
+      deal_ranks(before.get(),
+                 {offer("a", {{Slot{0}, false}, {Slot{1}, true}}), offer("b", {{Slot{1}, true}}),
+                  offer("c", {{Slot{0}, false}})},
+                 8);
+  ASSERT_EQ(next.nodes.size(), 3u);
+  EXPECT_THAT(next.nodes[0].slots,
+              ElementsAre(GenerationSlot{Slot{1}, Rank{0}}, GenerationSlot{Slot{0}, Rank{2}}));
+  EXPECT_THAT(next.nodes[1].slots, ElementsAre(GenerationSlot{Slot{1}, Rank{1}}));
+  EXPECT_THAT(next.nodes[2].slots, ElementsAre(GenerationSlot{Slot{0}, Rank{3}}));
+  EXPECT_TRUE(next.layout().is_ok());
+}
+
+TEST(DealRanks, TheNodeOfRankZeroCoordinates) {
+  const GenerationPtr before = two_nodes();
+  const Generation next =
+      deal_ranks(before.get(), {offer("a", {{Slot{0}, false}}), offer("b", {{Slot{0}, true}})}, 8);
+  EXPECT_EQ(next.nodes[0].id.node_id, "b");
+}
+
+TEST(DealRanks, ADaemonThatStartedAgainHasNoSurvivors) {
+  const GenerationPtr before = two_nodes();
+  const Generation next = deal_ranks(
+      before.get(), {offer("a", {{Slot{0}, true}}, 2), offer("b", {{Slot{0}, true}})}, 8);
+  EXPECT_EQ(next.nodes[0].id.node_id, "b");
+}
+
+TEST(DealRanks, WhoIsTooManyWaits) {
+  const Generation next =
+      deal_ranks(nullptr, {offer("a", {{Slot{0}}, {Slot{1}}}), offer("b", {{Slot{0}}})}, 2);
+  ASSERT_EQ(next.nodes.size(), 1u);
+  EXPECT_EQ(next.world_size(), 2);
+}
+
+// --- Forming -------------------------------------------------------------------------------------
+
+TEST_F(GenerationsTest, TheRanksOfADeadProcessAreDealtAnewByWord) {
+  GenerationsOutput output;
+  core_.end_running(0, "a rank of b has died", output);
+  core_.lose_node(0, {"c", 1}, output);
+  core_.attach(1, Slot{0}, output);
+  core_.attach(1, Slot{1}, output);
+  EXPECT_TRUE(output.sends.empty()) << "it leads, and has heard of nobody";
+  output = take(from("b", says(offer("b", {{Slot{1}, true}}), true)));
+  ASSERT_EQ(output.sends.size(), 3u) << "Heard, Prepare to both";
+  const auto& prepare = std::get<PrepareGeneration>(output.sends[1].second.body);
+  output = take(from("b", PromiseGeneration{prepare.ballot, {}, nullptr, {}}));
+  ASSERT_EQ(output.sends.size(), 2u) << "c may come back";
+  const auto accept = std::get<AcceptGeneration>(output.sends[0].second.body);
+  output = take(from("b", AcceptedGeneration{accept.ballot}));
+  ASSERT_NE(output.begun, nullptr);
+  EXPECT_EQ(output.begun->world_size(), 3);
+  EXPECT_EQ(core_.state(), Generations::State::kRunning);
+  ASSERT_EQ(output.sends.size(), 2u);
+  EXPECT_EQ(output.sends[0].first, "b:1");
+  EXPECT_EQ(output.sends[1].first, "c:1") << "it has to know that it was left out";
+  EXPECT_TRUE(std::holds_alternative<LearnGeneration>(output.sends[0].second.body));
+}
+
+TEST_F(GenerationsTest, OneNodeNeedsNobody) {
+  Generations alone({"a", 1}, "a:1", {}, options(1, 2));
+  alone.begin_first(generation(1, {member("a", {{Slot{0}, Rank{0}}, {Slot{1}, Rank{1}}})}));
+  GenerationsOutput output;
+  alone.lose(0, Slot{0}, output);
+  alone.end_running(0, "rank 0 has died", output);
+  EXPECT_EQ(output.begun, nullptr);
+  alone.attach(1, Slot{1}, output);
+  ASSERT_NE(output.begun, nullptr);
+  EXPECT_THAT(output.begun->nodes[0].slots, ElementsAre(GenerationSlot{Slot{1}, Rank{0}}));
+  // The process that takes the dead one's slot is a newcomer, of which is told once.
+  output = {};
+  alone.attach(2, Slot{0}, output);
+  EXPECT_TRUE(output.hosts_changed);
+  output = {};
+  alone.on_time(10'000, output);
+  EXPECT_FALSE(output.hosts_changed);
+  alone.end_running(10'001, "hosts have changed", output);
+  alone.attach(10'002, Slot{1}, output);
+  ASSERT_NE(output.begun, nullptr);
+  EXPECT_THAT(output.begun->nodes[0].slots,
+              ElementsAre(GenerationSlot{Slot{1}, Rank{0}}, GenerationSlot{Slot{0}, Rank{1}}));
+}
+
+TEST_F(GenerationsTest, HalfOfTheNodesGoOnOnlyWithTheLowest) {
+  Generations lowest({"a", 1}, "a:1", {}, options(2, 4));
+  lowest.begin_first(two_nodes());
+  GenerationsOutput output;
+  lowest.end_running(0, "b is lost", output);
+  lowest.lose_node(0, {"b", 1}, output);
+  lowest.attach(1, Slot{0}, output);
+  lowest.attach(1, Slot{1}, output);
+  EXPECT_NE(output.begun, nullptr);
+  Generations other({"b", 1}, "b:1", {}, options(2, 4));
+  other.begin_first(two_nodes());
+  output = {};
+  other.end_running(0, "a is lost", output);
+  other.lose_node(0, {"a", 1}, output);
+  other.attach(1, Slot{0}, output);
+  other.attach(1, Slot{1}, output);
+  other.on_time(20'000, output);
+  EXPECT_EQ(output.begun, nullptr);
+}
+
+TEST_F(GenerationsTest, WhoIsWaitedForIsSaidWhenTheTimeIsOver) {
+  GenerationsOutput output;
+  core_.end_running(0, "b is lost", output);
+  core_.attach(1'000, Slot{0}, output);
+  ASSERT_TRUE(core_.wakes_at());
+  core_.on_time(600'999, output);
+  EXPECT_FALSE(output.over);
+  core_.on_time(601'000, output);
+  ASSERT_TRUE(output.over);
+  EXPECT_EQ(output.over->code(), Code::kTimeout);
+  EXPECT_THAT(output.over->message(), HasSubstr("600 s (--elastic-timeout)"));
+  EXPECT_THAT(output.over->message(), HasSubstr("1 ranks wait, at least 2 must be there"));
+  EXPECT_THAT(output.over->message(), HasSubstr("nothing is heard of b c"));
+  EXPECT_EQ(core_.wakes_at(), std::nullopt);
+}
+
+TEST_F(GenerationsTest, AProcessThatDoesNotComeBackIsWaitedForUntilItsTimeIsOver) {
+  GenerationsOutput output;
+  core_.end_running(0, "a rank of b has died", output);
+  core_.attach(1, Slot{0}, output);
+  take(from("b", says(offer("b", {{Slot{0}, true}}), true)), 59'000);
+  output = {};
+  core_.on_time(60'000, output);
+  const auto prepares = [&] {
+    return std::count_if(output.sends.begin(), output.sends.end(), [](const auto& sent) {
+      return std::holds_alternative<PrepareGeneration>(sent.second.body);
+    });
+  };
+  EXPECT_EQ(prepares(), 0) << "slot 1 is awaited";
+  core_.on_time(60'001, output);
+  EXPECT_EQ(prepares(), 2);
+}
+
+// --- Messages that no honest node sends ----------------------------------------------------------
+
+TEST_F(GenerationsTest, WhoIsNoMemberHasNoVote) {
+  const Ballot high{9, NodeIndex{1}};
+  EXPECT_TRUE(take(from("d", PrepareGeneration{high})).sends.empty());
+  EXPECT_TRUE(take(from("b", PrepareGeneration{high}, 2, 7)).sends.empty()) << "another life of b";
+  EXPECT_EQ(core_.state(), Generations::State::kRunning);
+  EXPECT_EQ(take(from("b", PrepareGeneration{high})).sends.size(), 1u);
+  EXPECT_EQ(core_.state(), Generations::State::kForming);
+}
+
+TEST_F(GenerationsTest, WhatIsNoGenerationIsNotLearnt) {
+  EXPECT_EQ(take(from("b", LearnGeneration{nullptr}, 3)).begun, nullptr);
+  EXPECT_EQ(take(from("b", LearnGeneration{generation(2, {})}, 3)).begun, nullptr);
+  const GenerationPtr twice =
+      generation(2, {member("a", {{Slot{0}, Rank{0}}}), member("b", {{Slot{0}, Rank{0}}})});
+  EXPECT_EQ(take(from("b", LearnGeneration{twice}, 3)).begun, nullptr);
+  EXPECT_EQ(core_.known()->epoch, Epoch{1});
+  const GenerationPtr old = generation(1, {member("a", {{Slot{0}, Rank{0}}})});
+  EXPECT_EQ(take(from("b", LearnGeneration{old}, 2)).begun, nullptr);
+}
+
+TEST_F(GenerationsTest, NobodyOffersForAnother) {
+  EXPECT_TRUE(take(from("b", says(offer("c", {{Slot{0}, false}}), false))).sends.empty());
+}
+
+TEST_F(GenerationsTest, AnOldOfferAfterANewerOneIsDropped) {
+  GenerationsOutput output;
+  core_.end_running(0, "a rank of b has died", output);
+  core_.lose_node(0, {"c", 1}, output);
+  const Present old = says(offer("b", {{Slot{0}, true}, {Slot{1}, true}}), true);
+  take(from("b", says(offer("b", {}), true, 2)));
+  EXPECT_TRUE(take(from("b", old)).sends.empty());
+  core_.attach(1, Slot{0}, output);
+  core_.attach(1, Slot{1}, output);
+  EXPECT_TRUE(output.sends.empty()) << "the processes of b are awaited";
+}
+
+}  // namespace
+}  // namespace rueda::core
