@@ -94,6 +94,9 @@ struct Flags {
   CLI::Option* node_rank = nullptr;
   CLI::Option* rdzv_endpoint = nullptr;
   CLI::Option* socket = nullptr;
+  CLI::Option* min_np = nullptr;
+  CLI::Option* max_restarts = nullptr;
+  CLI::Option* elastic_timeout = nullptr;
 };
 
 constexpr double kMaxSeconds = 86400.0;
@@ -105,6 +108,7 @@ struct Seconds {
   double grace = 5;
   std::optional<double> stall_check;
   std::optional<double> stall_shutdown;
+  double elastic = 600;
 };
 
 std::optional<int64_t> to_ms(std::optional<double> seconds) {
@@ -112,8 +116,8 @@ std::optional<int64_t> to_ms(std::optional<double> seconds) {
   return static_cast<int64_t>(*seconds * 1000);
 }
 
-Flags add_flags(CLI::App& app, Options& options, Seconds& seconds, std::string& hosts,
-                bool& no_prefix, std::string& secret_file) {
+Flags add_flags(CLI::App& app, Options& options, Seconds& seconds, ElasticSettings& elastic,
+                std::string& hosts, bool& no_prefix, std::string& secret_file) {
   Flags flags;
   flags.np = app.add_option("--np,--nproc-per-node", options.ranks,
                             "Training processes to start (also -np N); with --nnodes, on this node")
@@ -160,6 +164,20 @@ Flags add_flags(CLI::App& app, Options& options, Seconds& seconds, std::string& 
       ->check(CLI::Range(0.0, kMaxSeconds))
       ->check(is_number())
       ->capture_default_str();
+  flags.min_np =
+      app.add_option("--min-np", elastic.min_ranks,
+                     "Make the job elastic: when ranks die the others go on, as long as so many are "
+                     "left or are started again")
+          ->check(CLI::Range(1, limits::kMaxRanks));
+  flags.max_restarts = app.add_option("--max-restarts", elastic.max_restarts,
+                                      "With --min-np: start a rank again so often in 10 minutes")
+                           ->check(CLI::Range(0, 1'000'000))
+                           ->capture_default_str();
+  flags.elastic_timeout = app.add_option("--elastic-timeout", seconds.elastic,
+                                         "With --min-np: seconds that ranks wait for others")
+                              ->check(CLI::Range(0.1, kMaxSeconds))
+                              ->check(is_number())
+                              ->capture_default_str();
   app.add_option("--stall-check-seconds", seconds.stall_check,
                  "Report a tensor for which ranks have waited so long for others; 0: never "
                  "(or $RUEDA_STALL_CHECK_TIME_SECONDS; default: the daemon's)")
@@ -391,6 +409,16 @@ std::string conflict_in(const Options& options, const Flags& flags) {
   if (options.agreement.is_deterministic && !options.agreement.plan.empty()) {
     return "--deterministic makes a plan of the tensors alone, so --plan cannot go with it";
   }
+  if (*flags.min_np && (is_many_nodes || *flags.virtual_nodes)) {
+    return "--min-np is for jobs of one node so far, so --nnodes and --virtual-nodes cannot go with it";
+  }
+  if (*flags.min_np && options.elastic->min_ranks > options.ranks) {
+    return "--min-np " + std::to_string(options.elastic->min_ranks) + " is more than the " +
+           std::to_string(options.ranks) + " ranks that are started: raise -np or lower --min-np";
+  }
+  if (!*flags.min_np && (*flags.max_restarts || *flags.elastic_timeout)) {
+    return "--max-restarts and --elastic-timeout are for elastic jobs: give --min-np, too";
+  }
   if (*flags.virtual_nodes && is_many_nodes) {
     return "--virtual-nodes puts all nodes on this machine, so --nnodes cannot go with it";
   }
@@ -427,6 +455,7 @@ ParseOutcome parse_options(const std::vector<std::string>& arguments,
                            const std::map<std::string, std::string>& environment) {
   Options options;
   Seconds seconds;
+  ElasticSettings elastic;
   bool no_prefix = false;
   CLI::App app{"Starts the training processes of a job, with rueda's daemon behind them.",
                "ruedarun"};
@@ -434,7 +463,7 @@ ParseOutcome parse_options(const std::vector<std::string>& arguments,
   app.set_version_flag("--version", std::string("ruedarun ") + RUEDA_VERSION);
   std::string hosts;
   std::string secret_file;
-  const Flags flags = add_flags(app, options, seconds, hosts, no_prefix, secret_file);
+  const Flags flags = add_flags(app, options, seconds, elastic, hosts, no_prefix, secret_file);
   add_agreement_flags(app, options.agreement);
   set_advanced_apart(app);
 
@@ -458,6 +487,10 @@ ParseOutcome parse_options(const std::vector<std::string>& arguments,
     return usage_error(error.what());
   }
 
+  if (*flags.min_np) {
+    elastic.timeout_ms = static_cast<int64_t>(seconds.elastic * 1000);
+    options.elastic = elastic;
+  }
   std::string conflict = conflict_in(options, flags);
   if (conflict.empty() && *flags.hosts) {
     const bool is_spread = options.nnodes > 1 || options.virtual_nodes > 0;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "agent/cli/agreement_settings.h"
+#include "agent/cli/elastic_settings.h"
 #include "daemon/base/status.h"
 
 namespace rueda::agent {
@@ -44,6 +45,8 @@ struct Options {
   std::string timeline;
   bool timeline_has_chunks = false;
   bool checks_finite = false;
+  // Present if the job is elastic, with --min-np.
+  std::optional<ElasticSettings> elastic;
   // If true, the node's daemon and each rank get cores of their own (binding.h).
   bool binds = false;
   // Sentences for the user about what was asked for.

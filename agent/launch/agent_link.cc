@@ -81,6 +81,10 @@ v1::AgentRequest job_request(const JobRegistration& registration) {
   if (registration.stall_shutdown_ms) spec.set_stall_shutdown_ms(*registration.stall_shutdown_ms);
   spec.set_is_shared(registration.is_shared);
   spec.set_checks_finite(registration.checks_finite);
+  if (registration.elastic) {
+    spec.mutable_elastic()->set_min_ranks(registration.elastic->min_ranks);
+    spec.mutable_elastic()->set_timeout_ms(registration.elastic->timeout_ms);
+  }
   if (registration.node_index != 0) return request;
   spec.set_records_plan(!registration.agreement.record_plan.empty());
   const std::string& plan = registration.agreement.replayed_plan;
@@ -325,6 +329,11 @@ class CallLink final : public AgentLink {
     v1::AgentRequest request;
     request.mutable_rank_failed()->set_rank(rank.value);
     request.mutable_rank_failed()->set_text(text);
+    call_.send(std::move(request));
+  }
+  void report_rank_ended(Rank rank) override {
+    v1::AgentRequest request;
+    request.mutable_rank_ended()->set_rank(rank.value);
     call_.send(std::move(request));
   }
   void close() override { call_.close(); }

@@ -10,6 +10,7 @@
 
 #include "agent/base/layout.h"
 #include "agent/cli/agreement_settings.h"
+#include "agent/cli/elastic_settings.h"
 #include "agent/launch/supervisor.h"
 #include "daemon/base/status.h"
 
@@ -52,6 +53,8 @@ struct JobRegistration {
   bool timeline_has_chunks = false;
   // True if reductions of this node's ranks are checked for NaN and infinity.
   bool checks_finite = false;
+  // Present if the job is elastic.
+  std::optional<ElasticSettings> elastic = std::nullopt;
 };
 
 // A job's registration with one daemon. It lasts as long as the stream.
@@ -76,6 +79,8 @@ class AgentLink {
   virtual ~AgentLink() = default;
 
   virtual void report_rank_failed(Rank rank, const std::string& text) = 0;
+  // In an elastic job: nobody waits for the rank any more.
+  virtual void report_rank_ended(Rank rank) = 0;
   // Ends the job on that node: reports are sent, a timeline that is being written is finished, then
   // the stream is closed.
   virtual void close() = 0;

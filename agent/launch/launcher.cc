@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
+#include <random>
 #include <utility>
 
 #include <boost/asio/post.hpp>
@@ -9,11 +11,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "daemon/base/clock.h"
+
 namespace rueda::agent {
 namespace {
 
 // The time for which output may still come from processes that ended ranks have left running.
 constexpr std::chrono::milliseconds kDrain{1000};
+constexpr const char* kStartTimeoutVariable = "RUEDA_START_TIMEOUT_MS";
+constexpr int64_t kDaemonAnswersMs = 10'000;  // The time in which the daemon's own end of a wait comes.
+constexpr int64_t kJitterPart = 4;  // A rank waits up to a quarter longer than it is told.
 
 bool is_same_file(int one, int other) {
   struct stat a {};
@@ -49,7 +56,7 @@ Launcher::Launcher(Options options)
       start_timer_(loop_),
       timer_(loop_),
       drain_timer_(loop_),
-      supervisor_(options_.grace_ms),
+      supervisor_(options_.grace_ms, options_.elastic),
       guardian_(loop_, options_.grace_ms, [this](const std::string& text) { perform(Say{text}); }),
       bringup_(loop_, gate_, options_, err_sink_ ? *err_sink_ : *out_sink_,
                {[this](JobLayout job) { on_layout(std::move(job)); },
@@ -129,7 +136,8 @@ void Launcher::open_link(const LocalNode& node) {
                                      false,
                                      node.node_index == 0 ? options_.timeline : "",
                                      options_.timeline_has_chunks,
-                                     options_.checks_finite};
+                                     options_.checks_finite,
+                                     options_.elastic};
   const std::string id = node.node_id;
   AgentLink::Events events;
   events.on_registered = [this, gate = gate_] { gate->post([this] { on_registered(); }); };
@@ -164,21 +172,22 @@ void Launcher::on_link_closed(const std::string& node_id, const Status& status) 
 
 void Launcher::start_ranks() {
   start_timer_.cancel();
-  std::vector<std::string> http_addresses;
   for (const LocalNode& node : bringup_.local_nodes()) {
-    if (!node.http_address.empty()) http_addresses.push_back(node.http_address);
+    if (!node.http_address.empty()) http_addresses_.push_back(node.http_address);
   }
   for (const LocalNode& node : bringup_.local_nodes()) {
     const size_t local_size = job_.nodes[static_cast<size_t>(node.node_index)].ranks.size();
     for (size_t k = 0; k < local_size; ++k) {
-      if (!start_rank(node, static_cast<int>(k), http_addresses)) return;
+      const Status started = start_rank(node, static_cast<int>(k));
+      if (started.is_ok()) continue;
+      return apply(supervisor_.on_start_failed(shell_code_of_spawn_failure(started),
+                                               started.message()));
     }
   }
   apply(supervisor_.on_all_started());
 }
 
-bool Launcher::start_rank(const LocalNode& node, int local_rank,
-                          const std::vector<std::string>& http_addresses) {
+Status Launcher::start_rank(const LocalNode& node, int local_rank) {
   const Rank rank =
       job_.nodes[static_cast<size_t>(node.node_index)].ranks[static_cast<size_t>(local_rank)];
   auto process = std::make_unique<RankProcess>(
@@ -186,20 +195,23 @@ bool Launcher::start_rank(const LocalNode& node, int local_rank,
       RankProcess::Events{[this, rank](ExitStatus status) { on_rank_exit(rank, status); },
                           [this] { check_drained(); }});
   Environment environment =
-      rank_environment(job_, node.node_index, local_rank, node.socket, http_addresses);
+      rank_environment(job_, node.node_index, local_rank, node.socket, http_addresses_);
+  if (options_.elastic) environment.emplace_back("RUEDA_ELASTIC", "1");
+  if (options_.elastic && std::getenv(kStartTimeoutVariable) == nullptr) {
+    // Who attaches may have to wait for others to be started again. The daemon ends the wait.
+    environment.emplace_back(kStartTimeoutVariable,
+                             std::to_string(options_.elastic->timeout_ms + kDaemonAnswersMs));
+  }
   environment.emplace_back(kLaunchVariable, guardian_.launch());
   const std::vector<int> cpus =
       node.rank_cpus.empty() ? std::vector<int>{} : node.rank_cpus[static_cast<size_t>(local_rank)];
   const Status started = process->start(options_.command, environment, cpus, options_.has_prefix,
                                         *out_sink_, err_sink_ ? *err_sink_ : *out_sink_);
-  if (!started.is_ok()) {
-    apply(supervisor_.on_start_failed(shell_code_of_spawn_failure(started), started.message()));
-    return false;
-  }
+  if (!started.is_ok()) return started;
   guardian_.add_group(process->pid());
   supervisor_.on_rank_started(rank, process->pid(), node.node_id);
   ranks_.push_back(std::move(process));
-  return true;
+  return Status::ok();
 }
 
 // Reports that a rank has ended. A rank that fails may have heard of the death of another one,
@@ -208,7 +220,7 @@ void Launcher::on_rank_exit(Rank rank, const ExitStatus& status) {
   if (status.signal == 0 && status.status != 0) {
     for (const auto& process : ranks_) process->look_if_killed();
   }
-  apply(supervisor_.on_rank_exit(rank, status));
+  apply(supervisor_.on_rank_exit(rank, status, steady_now_ms()));
 }
 
 void Launcher::on_daemon_exit(const PrivateDaemon& daemon, ExitStatus status, bool was_ready) {
@@ -251,6 +263,34 @@ void Launcher::perform(const StartTimer& action) {
 
 void Launcher::perform(const ReportRankFailed& action) {
   for (const auto& link : links_) link->report_rank_failed(action.rank, action.text);
+}
+
+void Launcher::perform(const ReportRankEnded& action) {
+  for (const auto& link : links_) link->report_rank_ended(action.rank);
+}
+
+void Launcher::perform(const AwaitRestart& action) {
+  // Ranks that died together are not started at the same moment.
+  static std::minstd_rand random{std::random_device{}()};
+  const int64_t jitter_ms =
+      static_cast<int64_t>(random()) % (action.after_ms / kJitterPart + 1);
+  boost::asio::steady_timer& timer = restart_timers_.try_emplace(action.rank, loop_).first->second;
+  timer.expires_after(std::chrono::milliseconds(action.after_ms + jitter_ms));
+  timer.async_wait([this, rank = action.rank](const boost::system::error_code& error) {
+    if (!error) apply(supervisor_.on_restart_due(rank));
+  });
+}
+
+void Launcher::perform(const RestartRank& action) {
+  const LocalNode& node = bringup_.local_nodes().front();  // An elastic job is on one node.
+  // The process that died has written what it had to.
+  std::erase_if(ranks_, [&](const auto& process) {
+    if (process->rank() != action.rank) return false;
+    process->finish_output();
+    return true;
+  });
+  const Status started = start_rank(node, action.rank.value);
+  if (!started.is_ok()) apply(supervisor_.on_restart_failed(action.rank, started.message()));
 }
 
 void Launcher::perform(const DrainRanks&) {

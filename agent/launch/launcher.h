@@ -4,6 +4,7 @@
 
 #include <csignal>
 #include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -44,7 +45,7 @@ class Launcher {
   void on_registered();
   void on_link_closed(const std::string& node_id, const Status& status);
   void start_ranks();
-  bool start_rank(const LocalNode& node, int local_rank, const std::vector<std::string>& http);
+  Status start_rank(const LocalNode& node, int local_rank);
   void on_rank_exit(Rank rank, const ExitStatus& status);
   void on_daemon_exit(const PrivateDaemon& daemon, ExitStatus status, bool was_ready);
 
@@ -55,6 +56,9 @@ class Launcher {
   void perform(const SignalRanks& action);
   void perform(const StartTimer& action);
   void perform(const ReportRankFailed& action);
+  void perform(const ReportRankEnded& action);
+  void perform(const AwaitRestart& action);
+  void perform(const RestartRank& action);
   void perform(const DrainRanks& action);
   void perform(const CloseLinks& action);
   void perform(const CancelLinks& action);
@@ -91,6 +95,8 @@ class Launcher {
   size_t registered_count_ = 0;
   size_t open_links_count_ = 0;
   std::vector<std::unique_ptr<RankProcess>> ranks_;
+  std::vector<std::string> http_addresses_;
+  std::map<Rank, boost::asio::steady_timer> restart_timers_;
   std::deque<Action> pending_;
   bool is_performing_ = false;
   bool is_draining_ = false;

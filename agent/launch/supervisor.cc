@@ -1,5 +1,6 @@
 #include "agent/launch/supervisor.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include <signal.h>
@@ -34,7 +35,11 @@ void Supervisor::signal_running_ranks(int signal, Actions& out) {
 }
 
 void Supervisor::on_rank_started(Rank rank, pid_t pid, const std::string& node_id) {
-  ranks_[rank] = RankState{pid, node_id};
+  RankState& state = ranks_[rank];
+  state.pid = pid;
+  state.node_id = node_id;
+  state.is_running = true;
+  state.awaits_restart = false;
 }
 
 Actions Supervisor::on_all_started() {
@@ -84,12 +89,106 @@ void Supervisor::on_rank_failed(Rank rank, const ExitStatus& status, Actions& ou
   }
 }
 
-Actions Supervisor::on_rank_exit(Rank rank, const ExitStatus& status) {
+// --- Elastic jobs --------------------------------------------------------------------------------
+
+int Supervisor::expected_ranks() const {
+  return static_cast<int>(std::count_if(ranks_.begin(), ranks_.end(), [](const auto& entry) {
+    return entry.second.is_running || entry.second.awaits_restart;
+  }));
+}
+
+bool Supervisor::has_anybody_ended_well() const {
+  return std::any_of(ranks_.begin(), ranks_.end(),
+                     [](const auto& entry) { return entry.second.has_ended_well; });
+}
+
+bool Supervisor::go_on_without(Rank rank, const ExitStatus& status, int64_t now_ms, Actions& out) {
+  RankState& state = ranks_[rank];
+  const std::string text = "rank " + std::to_string(rank.value) + " (pid " +
+                           std::to_string(state.pid) + ") on node " + state.node_id + " " +
+                           status.to_string();
+  std::erase_if(state.died_ms, [&](int64_t at) { return now_ms - at > kRestartWindowMs; });
+  state.died_ms.push_back(now_ms);
+  const auto deaths = static_cast<int>(state.died_ms.size());
+  // Whoever is started when others have finished would wait for them in vain.
+  const bool is_finishing = has_anybody_ended_well();
+  state.awaits_restart = !is_finishing && deaths <= elastic_->max_restarts;
+  if (!is_finishing && expected_ranks() < elastic_->min_ranks) {
+    out.emplace_back(Say{"fewer ranks than --min-np " + std::to_string(elastic_->min_ranks) +
+                         " are left, and none is started again more than --max-restarts " +
+                         std::to_string(elastic_->max_restarts) + " times in 10 minutes"});
+    return false;
+  }
+  const size_t others = running_ranks().size();
+  std::string then = "; " + count_of(others, "other rank") + (others == 1 ? " goes on" : " go on");
+  if (state.awaits_restart) {
+    const int64_t after_ms =
+        std::min(kFirstBackoffMs << std::min(deaths - 1, 16), kLongestBackoffMs);
+    then += ", and it is started again in " + std::to_string(after_ms / 1000) + " s";
+    out.emplace_back(Say{text + then});
+    out.emplace_back(ReportRankFailed{rank, text});
+    out.emplace_back(AwaitRestart{rank, after_ms});
+    return true;
+  }
+  if (!is_finishing) {
+    then += ", and it is given up: it was started again " +
+            std::to_string(elastic_->max_restarts) + " times (--max-restarts) in 10 minutes";
+  }
+  if (!has_anybody_ended_well()) exit_code_ = status.shell_code();
+  out.emplace_back(Say{text + then});
+  out.emplace_back(ReportRankFailed{rank, text});
+  return true;
+}
+
+void Supervisor::end_if_nobody_is_left(Actions& out) {
+  if (phase_ != Phase::kRunning || !running_ranks().empty()) return;
+  if (has_anybody_ended_well()) exit_code_ = 0;
+  if (has_anybody_ended_well() || expected_ranks() == 0) on_ranks_gone(out);
+}
+
+Actions Supervisor::on_restart_due(Rank rank) {
+  Actions out;
+  RankState& state = ranks_[rank];
+  if (!state.awaits_restart) return out;
+  if (phase_ == Phase::kRunning && !has_anybody_ended_well()) {
+    out.emplace_back(RestartRank{rank});
+  } else {
+    state.awaits_restart = false;
+  }
+  return out;
+}
+
+Actions Supervisor::on_restart_failed(Rank rank, const std::string& text) {
+  Actions out;
+  ranks_[rank].awaits_restart = false;
+  if (phase_ != Phase::kRunning) return out;
+  out.emplace_back(Say{"rank " + std::to_string(rank.value) + " cannot be started again: " + text});
+  exit_code_ = 1;
+  if (expected_ranks() < elastic_->min_ranks && !has_anybody_ended_well()) {
+    begin_ending(1, out);
+    if (running_ranks().empty()) on_ranks_gone(out);
+  }
+  return out;
+}
+
+Actions Supervisor::on_rank_exit(Rank rank, const ExitStatus& status, int64_t now_ms) {
   Actions out;
   const auto found = ranks_.find(rank);
   if (found == ranks_.end() || !found->second.is_running) return out;
   RankState& state = found->second;
   state.is_running = false;
+  state.has_ended_well = status.is_success();
+  if (elastic_ && phase_ == Phase::kRunning) {
+    if (status.is_success()) {
+      out.emplace_back(ReportRankEnded{rank});
+      end_if_nobody_is_left(out);
+      return out;
+    }
+    if (go_on_without(rank, status, now_ms, out)) {
+      end_if_nobody_is_left(out);
+      return out;
+    }
+  }
   if (state.sent_signal == 0 && !status.is_success()) on_rank_failed(rank, status, out);
   if (phase_ > Phase::kRunning && culprit_ != rank) {
     if (state.sent_signal == 0) {

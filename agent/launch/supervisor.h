@@ -13,6 +13,7 @@
 
 #include <sys/types.h>
 
+#include "agent/cli/elastic_settings.h"
 #include "agent/process/process.h"
 #include "daemon/base/ids.h"
 #include "daemon/base/status.h"
@@ -41,6 +42,22 @@ struct ReportRankFailed {
   std::string text;
   bool operator==(const ReportRankFailed&) const = default;
 };
+// Asks the launcher to tell the daemons, of an elastic job, that the rank has ended well.
+struct ReportRankEnded {
+  Rank rank;
+  bool operator==(const ReportRankEnded&) const = default;
+};
+// Asks for a call of on_restart_due() after about this time.
+struct AwaitRestart {
+  Rank rank;
+  int64_t after_ms = 0;
+  bool operator==(const AwaitRestart&) const = default;
+};
+// Asks the launcher to start the rank again; it calls on_rank_started() or on_restart_failed().
+struct RestartRank {
+  Rank rank;
+  bool operator==(const RestartRank&) const = default;
+};
 // Asks the launcher to take the last output of the ranks and to end what they left running; it then
 // calls on_drained().
 struct DrainRanks {
@@ -67,8 +84,9 @@ struct Finish {
   bool operator==(const Finish&) const = default;
 };
 
-using Action = std::variant<Say, SignalRanks, StartTimer, ReportRankFailed, DrainRanks, CloseLinks,
-                            CancelLinks, SignalDaemons, Finish>;
+using Action =
+    std::variant<Say, SignalRanks, StartTimer, ReportRankFailed, ReportRankEnded, AwaitRestart,
+                 RestartRank, DrainRanks, CloseLinks, CancelLinks, SignalDaemons, Finish>;
 using Actions = std::vector<Action>;
 
 // Holds a daemon's report that the job has failed.
@@ -83,7 +101,9 @@ class Supervisor {
   // The time that a stream to a daemon may take to close.
   static constexpr int64_t kCloseLinksMs = 2000;
 
-  explicit Supervisor(int64_t grace_ms) : grace_ms_(grace_ms) {}
+  // Of an elastic job, ranks are started again when they die, and the others go on.
+  explicit Supervisor(int64_t grace_ms, std::optional<ElasticSettings> elastic = std::nullopt)
+      : grace_ms_(grace_ms), elastic_(elastic) {}
 
   // While starting, on_rank_started() is called for each rank, then on_all_started();
   // on_start_failed() may be called at any time.
@@ -91,7 +111,10 @@ class Supervisor {
   Actions on_all_started();
   Actions on_start_failed(int exit_code, const std::string& text);
 
-  Actions on_rank_exit(Rank rank, const ExitStatus& status);
+  // `now_ms` is read by elastic jobs alone, on any clock that does not go back.
+  Actions on_rank_exit(Rank rank, const ExitStatus& status, int64_t now_ms = 0);
+  Actions on_restart_due(Rank rank);
+  Actions on_restart_failed(Rank rank, const std::string& text);
   Actions on_job_failed(const std::string& reporting_node, const JobFailure& failure);
   // Reports that a stream to a daemon ended although this side did not close it.
   Actions on_link_lost(const std::string& node_id, const std::string& text);
@@ -128,18 +151,29 @@ class Supervisor {
     bool is_running = true;
     // The last signal that the launcher sent to the rank; 0 means none.
     int sent_signal = 0;
+    bool has_ended_well = false;
+    bool awaits_restart = false;
+    std::vector<int64_t> died_ms;  // When it died, within the last kRestartWindowMs.
   };
 
   std::vector<Rank> running_ranks() const;
   void signal_running_ranks(int signal, Actions& out);
   void begin_ending(int exit_code, Actions& out);
   void on_rank_failed(Rank rank, const ExitStatus& status, Actions& out);
+  // A rank of an elastic job died while the job runs. Returns false if the job cannot go on.
+  bool go_on_without(Rank rank, const ExitStatus& status, int64_t now_ms, Actions& out);
+  // Returns how many ranks run or will be started again.
+  int expected_ranks() const;
+  bool has_anybody_ended_well() const;
+  // Ends an elastic job of which nobody runs or will run any more.
+  void end_if_nobody_is_left(Actions& out);
   void on_ranks_gone(Actions& out);
   void summarise(Actions& out) const;
   void close_links(Actions& out);
   void stop_daemons(Actions& out);
 
   const int64_t grace_ms_;
+  const std::optional<ElasticSettings> elastic_;
   Phase phase_ = Phase::kStarting;
   int exit_code_ = 0;
   int user_signal_count_ = 0;

@@ -18,7 +18,7 @@ extern "C" {
 #endif
 
 #define RUEDA_ABI_MAGIC 0x41445552u /* "RUDA" */
-#define RUEDA_ABI_VERSION 12u
+#define RUEDA_ABI_VERSION 13u
 
 #define RUEDA_ABI_JOB_ID_BYTES 64 /* with the final NUL */
 #define RUEDA_ABI_NODE_ID_BYTES 64
@@ -36,7 +36,7 @@ extern "C" {
 
 /* --- Messages on the socket --------------------------------------------------------------- A
  * message is a header, then `body_bytes` bytes of the struct that belongs to its type. Requests are
- * answered in order; STARTED, FAILED and NONFINITE come unasked. The client speaks first. Each type
+ * answered in order; STARTED, FAILED, NONFINITE and HOSTS_CHANGED come unasked. The client speaks first. Each type
  * below names its sender and its body. */
 
 enum rueda_abi_message_type {
@@ -71,7 +71,9 @@ enum rueda_abi_message_type {
   /* client: rueda_abi_device_remove; refused while submissions use the memory, or a join includes
    * it */
   RUEDA_ABI_DEVICE_REMOVE = 18,
-  RUEDA_ABI_DEVICE_JOIN = 19 /* client: rueda_abi_device_join; answered as DEVICE_ADD is */
+  RUEDA_ABI_DEVICE_JOIN = 19, /* client: rueda_abi_device_join; answered as DEVICE_ADD is */
+  /* daemon: no body; in an elastic job: processes wait to take part */
+  RUEDA_ABI_HOSTS_CHANGED = 20
 };
 
 typedef struct rueda_abi_header {
@@ -87,8 +89,8 @@ RUEDA_ABI_ASSERT(sizeof(rueda_abi_header) == 16);
 typedef struct rueda_abi_attach {
   char job_id[RUEDA_ABI_JOB_ID_BYTES];
   uint8_t token[RUEDA_ABI_TOKEN_BYTES];
-  int32_t rank;
-  int32_t local_rank;
+  int32_t rank; /* in an elastic job it says nothing: STARTED says which rank the process has */
+  int32_t local_rank; /* in an elastic job: the process's slot on the node */
 } rueda_abi_attach;
 RUEDA_ABI_ASSERT(sizeof(rueda_abi_attach) == 104);
 
@@ -106,14 +108,16 @@ RUEDA_ABI_ASSERT(sizeof(rueda_abi_attach_reply) == 1040);
 
 typedef struct rueda_abi_started {
   uint32_t epoch;
+  int32_t rank;
   int32_t world_size;
+  int32_t local_rank;
   int32_t local_size;
   int32_t node_index; /* Horovod's cross_rank */
   int32_t node_count; /* Horovod's cross_size */
   uint32_t flags;     /* RUEDA_ABI_STARTED_* */
   char node_id[RUEDA_ABI_NODE_ID_BYTES];
 } rueda_abi_started;
-RUEDA_ABI_ASSERT(sizeof(rueda_abi_started) == 88);
+RUEDA_ABI_ASSERT(sizeof(rueda_abi_started) == 96);
 
 typedef struct rueda_abi_status {
   int32_t code;   /* 0 or a negative RUEDA_ERR_* */

@@ -94,7 +94,9 @@ struct Attach {
 
 struct Started {
   Epoch epoch;
+  Rank rank;
   int32_t world_size = 0;
+  LocalRank local_rank;
   int32_t local_size = 0;
   NodeIndex node;
   int32_t node_count = 0;
@@ -129,6 +131,8 @@ class Session {
   // Returns all arenas that the session has now. An arena that submissions in flight use stays
   // mapped while the session lives; to keep it for longer, hold the returned pointer.
   virtual std::vector<std::shared_ptr<Arena>> arenas() const = 0;
+  // The client has these ranks from now on, in place of those that it has asked for.
+  virtual void deal(Rank rank, LocalRank local_rank) = 0;
   // Tells the client that every rank has attached.
   virtual void started(const Started& started) = 0;
   // Ends one submission; `value` is a number that the operation has found out for the client, such
@@ -141,6 +145,9 @@ class Session {
   // Tells the client that its job is over. The session stays attached; the client leaves when it
   // likes.
   virtual void job_failed(const Status& status) = 0;
+  // Tells the client that processes wait to take part in its job. The next completion tells the
+  // client that its socket has a message to read.
+  virtual void hosts_changed() = 0;
   // Tells the client of a value that is not finite, or, in answer to on_nonfinite_asked, that there
   // is none (`news` is null). The next completion tells the client that its socket has a message to
   // read.

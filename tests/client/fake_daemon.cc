@@ -256,6 +256,8 @@ void FakeDaemon::attach_locked() {
   if (!options_.starts) return;
   rueda_abi_started started{};
   started.epoch = 1;
+  started.rank = attach.rank;
+  started.local_rank = attach.local_rank;
   started.world_size = options_.world_size;
   started.local_size = options_.world_size;
   started.node_index = 0;

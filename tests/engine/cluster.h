@@ -80,12 +80,17 @@ class FakeSession final : public session::Session {
   const session::Attach& attach() const override { return attach_; }
   uint32_t ring_capacity() const override { return 1024; }
   std::vector<std::shared_ptr<session::Arena>> arenas() const override { return {}; }
+  void deal(Rank rank, LocalRank local_rank) override {
+    attach_.rank = rank;
+    attach_.local_rank = local_rank;
+  }
   void started(const session::Started& place) override { places.push_back(place); }
   void complete(Ticket ticket, const Status& status, Epoch epoch, uint32_t contributors, Seq seq,
                 uint32_t /*value*/) override {
     completions.push_back({ticket, status, epoch, contributors, seq});
   }
   void job_failed(const Status& status) override { failures.push_back(status); }
+  void hosts_changed() override { ++host_changes; }
   void nonfinite(const session::NonfiniteNews* told) override {
     news.push_back(told ? std::optional(*told) : std::nullopt);
   }
@@ -101,13 +106,14 @@ class FakeSession final : public session::Session {
   std::vector<session::Started> places;
   std::vector<Completion> completions;
   std::vector<Status> failures;
+  int host_changes = 0;
   std::vector<std::optional<session::NonfiniteNews>> news;
   std::vector<std::pair<uint32_t, Status>> memories;  // memories that were answered for
   size_t flushed = 0;  // how often the client was woken for completions
   std::function<void()> on_look;
 
  private:
-  const session::Attach attach_;
+  session::Attach attach_;
 };
 
 struct ClusterOptions {

@@ -454,6 +454,11 @@ typedef struct rueda_nonfinite {
  * waits. */
 RUEDA_API int rueda_first_nonfinite(rueda_nonfinite* first);
 
+/* In an elastic job (ruedarun --min-np): returns 1 if processes wait to take part, and 0 if not.
+ * Ranks hear this at different times: they have to agree on it, and then all leave with
+ * rueda_shutdown and take part again with rueda_init, which deals ranks anew. Never waits. */
+RUEDA_API int rueda_hosts_changed(void);
+
 /* Returns the error of this thread's last call in one sentence, or "" if that call succeeded. The
  * text is valid until the thread's next call. */
 RUEDA_API const char* rueda_last_error(void);

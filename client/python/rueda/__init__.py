@@ -11,7 +11,7 @@ shutdown() must not run beside another function. A forked child of an initialise
 
 from typing import Any
 
-from ._core._context import (DeviceStats, Nonfinite, Stats, cross_rank, cross_size, device_stats, first_nonfinite, init,
+from ._core._context import (DeviceStats, Nonfinite, Stats, cross_rank, cross_size, device_stats, first_nonfinite, hosts_changed, init,
                              is_initialized, local_rank, local_size, node_id, rank, shutdown, size, start_timeline, stats,
                              stop_timeline)
 from ._core._errors import HorovodInternalError, RuedaError, RuedaInternalError, RuedaTimeoutError
@@ -35,7 +35,7 @@ __all__ = [
     "ReduceOp", "RuedaError", "RuedaInternalError", "RuedaTimeoutError", "Stats", "Sum", "add_process_set", "allgather",
     "allgather_async", "alltoall", "alltoall_async", "allreduce", "allreduce_",
     "allreduce_async", "allreduce_async_", "barrier", "broadcast", "broadcast_", "broadcast_async",
-    "broadcast_async_", "cross_rank", "cross_size", "declare_plan", "device_stats", "empty", "first_nonfinite",
+    "broadcast_async_", "cross_rank", "cross_size", "declare_plan", "device_stats", "empty", "first_nonfinite", "hosts_changed",
     "gather", "gather_async", "global_process_set", "grouped_allgather", "grouped_allgather_async", "grouped_allreduce",
     "grouped_allreduce_", "grouped_allreduce_async", "grouped_allreduce_async_", "grouped_reducescatter",
     "grouped_reducescatter_async", "init", "is_initialized", "join", "local_rank", "local_size", "node_id", "poll", "rank",

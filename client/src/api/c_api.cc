@@ -122,7 +122,7 @@ Result<SetPlace> place_in(const Session& session, uint32_t process_set) {
   Result<std::vector<int32_t>> ranks = session.process_sets().ranks_of(process_set);
   if (!ranks.is_ok()) return ranks.status();
   const std::vector<int32_t>& all = ranks.value();
-  const int rank = session.config().rank;
+  const int rank = session.place().rank;
   const auto at = std::lower_bound(all.begin(), all.end(), rank);
   if (at == all.end() || *at != rank) {
     return Status{
@@ -176,7 +176,7 @@ int rueda_is_initialized(void) {
 }
 
 int rueda_rank(void) {
-  return place([](Session& s) { return s.config().rank; });
+  return place([](Session& s) { return s.place().rank; });
 }
 
 int rueda_size(void) {
@@ -184,7 +184,7 @@ int rueda_size(void) {
 }
 
 int rueda_local_rank(void) {
-  return place([](Session& s) { return s.config().local_rank; });
+  return place([](Session& s) { return s.place().local_rank; });
 }
 
 int rueda_local_size(void) {
@@ -270,7 +270,7 @@ int rueda_broadcast_async(const rueda_tensor* tensor, int root_rank, rueda_handl
   return with_session([&](Session& session) {
     return submit_one(
         session,
-        check_broadcast(tensor, root_rank, session.config().rank, session.place().world_size),
+        check_broadcast(tensor, root_rank, session.place().rank, session.place().world_size),
         handle);
   });
 }
@@ -296,7 +296,7 @@ int rueda_device_broadcast_async(const rueda_tensor* tensor, int root_rank, void
   return with_session([&](Session& session) {
     return submit_on_device(
         session,
-        one(check_broadcast(tensor, root_rank, session.config().rank, session.place().world_size)),
+        one(check_broadcast(tensor, root_rank, session.place().rank, session.place().world_size)),
         stream, handle);
   });
 }
@@ -416,8 +416,8 @@ int rueda_process_set_rank(uint32_t id, int32_t* rank) {
     Result<std::vector<int32_t>> ranks = session.process_sets().ranks_of(id);
     if (!ranks.is_ok()) return ranks.status();
     const auto& all = ranks.value();
-    const auto at = std::lower_bound(all.begin(), all.end(), session.config().rank);
-    const bool is_there = at != all.end() && *at == session.config().rank;
+    const auto at = std::lower_bound(all.begin(), all.end(), session.place().rank);
+    const bool is_there = at != all.end() && *at == session.place().rank;
     *rank = is_there ? static_cast<int32_t>(at - all.begin()) : -1;
     return Status::ok();
   });
@@ -548,6 +548,10 @@ const char* rueda_error_name(int error) {
     case RUEDA_ERR_INTERNAL: return "RUEDA_ERR_INTERNAL";
     default: return "unknown error";
   }
+}
+
+int rueda_hosts_changed(void) {
+  return place([](Session& s) { return s.hosts_changed() ? 1 : 0; });
 }
 
 int rueda_first_nonfinite(rueda_nonfinite* first) {

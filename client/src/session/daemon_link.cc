@@ -141,6 +141,7 @@ void DaemonLink::read_socket() {
 
 void DaemonLink::on_message(const Message& message) {
   if (message.type == RUEDA_ABI_NONFINITE) return on_nonfinite(message);
+  if (message.type == RUEDA_ABI_HOSTS_CHANGED) hosts_changed_ = true;
   if (message.type != RUEDA_ABI_REPLY && message.type != RUEDA_ABI_FAILED) return;
   rueda_abi_status status;
   if (message.body.size() != sizeof(status)) {
@@ -170,7 +171,7 @@ void DaemonLink::on_nonfinite(const Message& message) {
   told.text[sizeof(told.text) - 1] = '\0';
   is_nonfinite_known_ = true;
   if (told.is_found == 0) return;
-  std::fprintf(stderr, "rueda: rank %d: not finite: %s\n", config_.rank, told.text);
+  std::fprintf(stderr, "rueda: rank %d: not finite: %s\n", daemon_.place.rank, told.text);
   if (!first_nonfinite_) first_nonfinite_ = told;
 }
 
@@ -187,6 +188,12 @@ std::optional<rueda_abi_nonfinite> DaemonLink::first_nonfinite() {
   const MutexLock lock(mutex());
   read_socket();
   return first_nonfinite_;
+}
+
+bool DaemonLink::hosts_changed() {
+  const MutexLock lock(mutex());
+  read_socket();
+  return hosts_changed_;
 }
 
 void DaemonLink::end(Status reason) {
@@ -229,7 +236,12 @@ Result<uint32_t> DaemonLink::request(uint16_t type, const void* body, size_t bod
 
 void DaemonLink::leave(MutexLock& lock, int64_t timeout_ms) {
   ask_nonfinite(lock);
-  if (over_) return;
+  if (over_) {
+    // Nobody answers for a job that is over. But the daemon must not take this process for dead, which
+    // may take part in the next generation.
+    (void)daemon_.connection->send(RUEDA_ABI_DETACH, nullptr, 0);
+    return;
+  }
   PendingReply goodbye;
   if (!daemon_.connection->send(RUEDA_ABI_DETACH, nullptr, 0).is_ok()) return;
   is_leaving_ = true;

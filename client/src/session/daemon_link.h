@@ -92,6 +92,9 @@ class DaemonLink {
   // Returns the first value that was not finite, if this process has been told of one; it reads the
   // socket for news.
   std::optional<rueda_abi_nonfinite> first_nonfinite() RUEDA_EXCLUDES(session_mutex);
+  // Returns whether the daemon has said, in an elastic job, that processes wait to take part. It
+  // reads the socket for news.
+  bool hosts_changed() RUEDA_EXCLUDES(session_mutex);
   // Leaves the job, and waits at most timeout_ms for the answer. Everything in flight ends.
   void leave(MutexLock& lock, int64_t timeout_ms) RUEDA_REQUIRES(session_mutex);
 
@@ -138,6 +141,7 @@ class DaemonLink {
   uint64_t submissions_ RUEDA_GUARDED_BY(session_mutex) = 0;
   uint64_t bytes_copied_in_ RUEDA_GUARDED_BY(session_mutex) = 0;
   // The daemon has reported the first such value or, asked, that there is none.
+  bool hosts_changed_ RUEDA_GUARDED_BY(session_mutex) = false;
   bool is_nonfinite_known_ RUEDA_GUARDED_BY(session_mutex) = false;
   std::optional<rueda_abi_nonfinite> first_nonfinite_ RUEDA_GUARDED_BY(session_mutex);
 };

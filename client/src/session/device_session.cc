@@ -438,7 +438,7 @@ void DeviceSession::say_staged(const Status& why) const {
                "back, which is slower. If this process and the daemon are in containers, let both "
                "have the host's PID and IPC namespaces (hostPID and hostIPC; --pid=host and "
                "--ipc=host)\n",
-               config_.rank, why.message().c_str());
+               link_.place().rank, why.message().c_str());
 }
 
 std::unique_ptr<StagedCopies> DeviceSession::make_staged_copies(

@@ -41,12 +41,15 @@ JobCore::JobCore(Layout layout, NodeIndex self, JobOptions options)
     : layout_(std::move(layout)),
       self_(self),
       options_(with_tree(std::move(options), layout_)),
+      epoch_(options_.first_epoch),
       router_(layout_, self, options_.agreement.tree_fan_in),
       ranks_(layout_, self),
       forming_(layout_, self, options_, ranks_, router_),
       sets_(layout_, self, options_),
       goodbyes_(layout_, sets_),
-      handover_(layout_, self, options_, goodbyes_, router_) {}
+      handover_(layout_, self, options_, goodbyes_, router_) {
+  router_.begin(epoch_);
+}
 
 void JobCore::step_at(TicksUs now, Event event, Output& output) {
   now_ = to_ms(now);

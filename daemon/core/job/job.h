@@ -181,7 +181,7 @@ class JobCore {
   const JobOptions options_;
   TicksMs now_ = 0;
   JobState state_ = JobState::kForming;
-  Epoch epoch_{1};
+  Epoch epoch_;
   Status failure_;
 
   // Each part may refer to the ones before it.

@@ -19,6 +19,7 @@ namespace rueda::core {
 
 struct JobOptions {
   JobId job;
+  Epoch first_epoch{1};
   // Tells the others where this node's data plane is; it is this node's alone.
   std::string data_address;
   std::string rack;       // This node's alone; empty if nobody has said.

@@ -17,6 +17,7 @@ namespace {
 core::JobOptions core_options(const EngineContext& context, const JobSpec& spec) {
   core::JobOptions options;
   options.job = spec.job;
+  options.first_epoch = spec.first_epoch;
   options.data_address = context.data_address;
   core::AgreementOptions& agreement = options.agreement;
   agreement.mode = spec.coordination.value_or(context.options.coordination);
@@ -218,6 +219,7 @@ void JobRunner::carry_out() {
     timeline_.flush();
     finite_.flush();
     host_path_.end_epoch({});
+    listener_.on_finished();
   }
 }
 
@@ -253,8 +255,10 @@ void JobRunner::start_epoch(const core::EpochStarted& started) {
   place.node_count = spec_.layout.node_count();
   place.node_id = describe_node();
   place.checks_finite = spec_.checks_finite;
-  for (Local& item : locals_) {
-    if (item.session) item.session->started(place);
+  for (size_t i = 0; i < locals_.size(); ++i) {
+    place.local_rank = LocalRank{static_cast<int32_t>(i)};
+    place.rank = core_.global_rank(place.local_rank);
+    if (locals_[i].session) locals_[i].session->started(place);
   }
   if (listener_.on_started) listener_.on_started(started.epoch);
 }

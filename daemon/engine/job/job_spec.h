@@ -69,6 +69,12 @@ struct EngineContext {
   std::shared_ptr<session::Ledger> ledger = std::make_shared<session::Ledger>();
 };
 
+// A job whose ranks may come and go.
+struct ElasticSpec {
+  int min_ranks = 1;
+  TicksMs timeout_ms = 600'000;  // How long the job waits for min_ranks.
+};
+
 // A job as a launcher registers it.
 struct JobSpec {
   JobId job;
@@ -77,6 +83,9 @@ struct JobSpec {
   uid_t uid = 0;      // The user whose processes may attach.
   NodeIndex self;
   core::Layout layout;
+  Epoch first_epoch{1};
+  // Present if the job is elastic (ElasticJob).
+  std::optional<ElasticSpec> elastic;
   // These three are the daemon's if nothing is said.
   std::optional<int64_t> fusion_threshold_bytes;
   TicksMs start_timeout_ms = 0;  // 0 means the daemon's.
@@ -117,6 +126,8 @@ struct JobSpec {
 struct JobListener {
   std::function<void(Epoch)> on_started;
   std::function<void(const Status&)> on_failed;
+  // All ranks have left the epoch.
+  std::function<void()> on_finished = [] {};
   // It is called on node 0 with what becomes of the timeline (TimelineHost).
   std::function<bool(TimelineNews)> on_timeline = [](const TimelineNews&) { return false; };
   // These are called on the coordinator's node with how the search for a setting goes, and with the

@@ -20,10 +20,16 @@ namespace {
 constexpr size_t kMaxFailureBytes = 512;
 
 // A name belongs to whoever has it first, for as long as that job lasts.
-std::string owner_hint(const JobRunner& running, uid_t user) {
-  if (running.spec().uid == user) return "";
-  return ", and this one is user " + std::to_string(running.spec().uid) +
+std::string owner_hint(const JobSpec& running, uid_t user) {
+  if (running.uid == user) return "";
+  return ", and this one is user " + std::to_string(running.uid) +
          "'s: give yours another name";
+}
+
+// Answers what a process asks for before rueda_init has returned.
+Status not_begun(session::Session& session) {
+  return {Code::kUnavailable, "job " + session.attach().job +
+                                  " has not started: wait for rueda_init to return"};
 }
 
 }  // namespace
@@ -39,12 +45,13 @@ Result<JobHandle> Engine::register_job(JobSpec spec, JobListener listener) {
   if (on_all_closed_) {
     return Status(Code::kUnavailable, "the daemon on node " + options().node_id + " is stopping");
   }
-  if (JobRunner* const shared = find_shared(spec)) return add_launcher(*shared);
-  if (jobs_.contains(job)) {
-    return Status(Code::kInvalidArgument, "job " + job + " is registered on node " +
-                                              options().node_id +
-                                              " already; a job id names one job at a time" +
-                                              owner_hint(*jobs_.at(job), spec.uid));
+  if (find_shared(spec) != nullptr) return add_launcher(job);
+  const ElasticJob* const elastic = elastic_of(job);
+  if (elastic || jobs_.contains(job)) {
+    return Status(Code::kInvalidArgument,
+                  "job " + job + " is registered on node " + options().node_id +
+                      " already; a job id names one job at a time" +
+                      owner_hint(elastic ? elastic->spec() : jobs_.at(job)->spec(), spec.uid));
   }
   if (!spec.transport.empty() && spec.transport != options().transport) {
     return Status(Code::kInvalidArgument,
@@ -78,6 +85,9 @@ Result<JobHandle> Engine::register_job(JobSpec spec, JobListener listener) {
   spdlog::info("job {}: registered by {}, {} ranks on {} nodes, node index {} here", job, spec.user,
                spec.layout.world_size(), spec.layout.node_count(), spec.self.value);
   ended_.remove(job, spec.token);
+  if (spec.elastic) {
+    return register_elastic(std::move(spec), std::move(listener), std::move(paid).value());
+  }
   const std::optional<Envelope> early = early_fails_.take(steady_now_ms(), job, spec.token);
   spec.bandwidths = bandwidths_of(spec);
   const auto added = jobs_.emplace(
@@ -85,10 +95,10 @@ Result<JobHandle> Engine::register_job(JobSpec spec, JobListener listener) {
   JobRunner& runner = *added.first->second;
   JobHandle handle;
   try {
-    charges_.emplace(&runner, std::move(paid).value());
-    handle = add_launcher(runner);
+    charges_.emplace(job, std::move(paid).value());
+    handle = add_launcher(job);
   } catch (const std::bad_alloc&) {  // Nobody could close the job.
-    charges_.erase(&runner);
+    charges_.erase(job);
     jobs_.erase(added.first);
     throw;
   }
@@ -106,20 +116,70 @@ JobRunner* Engine::find_shared(const JobSpec& spec) const {
   return is_same ? it->second.get() : nullptr;
 }
 
-JobHandle Engine::add_launcher(JobRunner& runner) {
-  launchers_.emplace(++last_handle_, &runner);
+Result<JobHandle> Engine::register_elastic(JobSpec spec, JobListener listener,
+                                           session::Charge paid) {
+  if (Status fits = ElasticJob::check(spec); !fits.is_ok()) return fits;
+  const JobId job = spec.job;
+  ElasticJob::Host host;
+  host.start = [this, job](JobSpec generation, JobListener told) -> JobRunner& {
+    const auto added = jobs_.emplace(job, std::make_unique<JobRunner>(
+                                              context_, std::move(generation), std::move(told)));
+    context_.metrics.daemon().jobs.Set(static_cast<double>(jobs_.size()));
+    return *added.first->second;
+  };
+  host.end = [this, job](const Status& why) { close(*jobs_.at(job), why); };
+  host.hand_over = [this](session::Session& session, JobRunner& runner) {
+    take_session(session, &runner);
+    runner.on_attached(session);
+  };
+  const auto added = elastic_.emplace(
+      job, std::make_unique<ElasticJob>(context_, std::move(spec), std::move(listener),
+                                        std::move(host)));
+  try {
+    charges_.emplace(job, std::move(paid));
+    added.first->second->start();
+    return add_launcher(job);
+  } catch (const std::bad_alloc&) {  // Nobody could close the job.
+    charges_.erase(job);
+    jobs_.erase(job);
+    elastic_.erase(added.first);
+    throw;
+  }
+}
+
+JobHandle Engine::add_launcher(const JobId& job) {
+  launchers_.emplace(++last_handle_, job);
   return JobHandle(last_handle_);
 }
 
 JobRunner* Engine::find(JobHandle handle) const {
-  const auto it = launchers_.find(handle.number_);
-  return it == launchers_.end() ? nullptr : it->second;
+  const auto launcher = launchers_.find(handle.number_);
+  if (launcher == launchers_.end()) return nullptr;
+  const auto it = jobs_.find(launcher->second);
+  return it == jobs_.end() ? nullptr : it->second.get();
+}
+
+ElasticJob* Engine::find_elastic(JobHandle handle) const {
+  const auto launcher = launchers_.find(handle.number_);
+  return launcher == launchers_.end() ? nullptr : elastic_of(launcher->second);
+}
+
+ElasticJob* Engine::elastic_of(const JobId& job) const {
+  const auto it = elastic_.find(job);
+  return it == elastic_.end() ? nullptr : it->second.get();
 }
 
 void Engine::report_rank_failed(JobHandle handle, Rank rank, const std::string& text) {
-  if (JobRunner* const runner = find(handle)) {
-    runner->on_rank_failed(rank, one_line(text, kMaxFailureBytes));
+  const std::string told = one_line(text, kMaxFailureBytes);
+  if (ElasticJob* const job = find_elastic(handle)) {
+    job->on_process_gone(core::Slot{rank.value}, told);
+  } else if (JobRunner* const runner = find(handle)) {
+    runner->on_rank_failed(rank, told);
   }
+}
+
+void Engine::report_rank_ended(JobHandle handle, Rank rank) {
+  if (ElasticJob* const job = find_elastic(handle)) job->on_process_gone(core::Slot{rank.value}, "");
 }
 
 void Engine::end_timeline(JobHandle handle) {
@@ -149,11 +209,21 @@ Result<JobId> Engine::request_timeline(const JobId& job, const TimelineRequest& 
 }
 
 void Engine::close_job(JobHandle handle) {
+  const Status gone(Code::kShutDown, "its launcher on node " + options().node_id + " has gone",
+                    Origin{options().node_id, {}});
+  if (ElasticJob* const job = find_elastic(handle)) {
+    launchers_.erase(handle.number_);
+    return job->close(gone, [this, name = job->spec().job] {
+      boost::asio::post(context_.control_loop, [this, name] { retire_elastic(name); });
+    });
+  }
   JobRunner* const runner = find(handle);
   if (runner == nullptr) return;
   launchers_.erase(handle.number_);
-  const bool has_another = std::any_of(launchers_.begin(), launchers_.end(),
-                                       [&](const auto& entry) { return entry.second == runner; });
+  const bool has_another =
+      std::any_of(launchers_.begin(), launchers_.end(), [&](const auto& entry) {
+        return entry.second == runner->spec().job;
+      });
   if (has_another) return;
   // The launcher may have gone because a rank died, which is then the cause.
   runner->look_at_sessions();
@@ -176,21 +246,46 @@ void Engine::retire(JobRunner* runner) {
   const auto it = std::find_if(jobs_.begin(), jobs_.end(),
                                [&](const auto& entry) { return entry.second.get() == runner; });
   if (it == jobs_.end()) return;
-  spdlog::info("job {}: closed", it->first);
-  ended_.add(steady_now_ms(), it->first, runner->spec().token, runner->spec().self,
-             runner->why_over());
-  charges_.erase(runner);
-  std::erase_if(launchers_, [&](const auto& entry) { return entry.second == runner; });
+  const JobId job = it->first;
+  ElasticJob* const elastic = elastic_of(job);
+  if (!elastic) {
+    spdlog::info("job {}: closed", job);
+    ended_.add(steady_now_ms(), job, runner->spec().token, runner->spec().self,
+               runner->why_over());
+    charges_.erase(job);
+    std::erase_if(launchers_, [&](const auto& entry) { return entry.second == job; });
+  }
   if (runner->has_sessions()) retired_.push_back(std::move(it->second));
   jobs_.erase(it);
   context_.metrics.daemon().jobs.Set(static_cast<double>(jobs_.size()));
-  if (jobs_.empty() && on_all_closed_) on_all_closed_();
+  if (elastic) return elastic->on_runner_gone();
+  if (jobs_.empty() && elastic_.empty() && on_all_closed_) on_all_closed_();
+}
+
+void Engine::retire_elastic(const JobId& job) {
+  const auto it = elastic_.find(job);
+  if (it == elastic_.end()) return;
+  spdlog::info("job {}: closed", job);
+  // Processes that wait have been told why it is over, and go when they like.
+  charges_.erase(job);
+  std::erase_if(launchers_, [&](const auto& entry) { return entry.second == job; });
+  elastic_.erase(it);
+  if (jobs_.empty() && elastic_.empty() && on_all_closed_) on_all_closed_();
 }
 
 void Engine::close_all(const Status& why, std::function<void()> done) {
   on_all_closed_ = std::move(done);
-  if (jobs_.empty()) return on_all_closed_();
-  for (const auto& [job, runner] : jobs_) close(*runner, why);
+  if (jobs_.empty() && elastic_.empty()) return on_all_closed_();
+  for (const auto& [job, runner] : jobs_) {
+    if (!elastic_.contains(job)) close(*runner, why);
+  }
+  std::vector<ElasticJob*> elastic;
+  for (const auto& [job, one] : elastic_) elastic.push_back(one.get());
+  for (ElasticJob* const one : elastic) {
+    one->close(why, [this, name = one->spec().job] {
+      boost::asio::post(context_.control_loop, [this, name] { retire_elastic(name); });
+    });
+  }
 }
 
 // --- Bandwidths ----------------------------------------------------------------------------------
@@ -260,6 +355,9 @@ core::Bandwidths Engine::bandwidths_of(const JobSpec& spec) const {
 std::vector<JobSnapshot> Engine::jobs() const {
   std::vector<JobSnapshot> snapshots;
   for (const auto& [job, runner] : jobs_) snapshots.push_back(runner->snapshot());
+  for (const auto& [job, elastic] : elastic_) {
+    if (!jobs_.contains(job)) snapshots.push_back(elastic->snapshot());
+  }
   return snapshots;
 }
 
@@ -285,27 +383,28 @@ std::vector<StallSnapshot> Engine::stalls() const {
 
 Status Engine::on_attach(session::Session& session) {
   const session::Attach& attach = session.attach();
+  ElasticJob* const elastic = elastic_of(attach.job);
   const auto it = jobs_.find(attach.job);
-  if (it == jobs_.end()) {
+  if (!elastic && it == jobs_.end()) {
     return Status(Code::kNotFound, "no job " + attach.job + " is registered on node " +
                                        options().node_id + "; start the program with ruedarun");
   }
-  JobRunner& runner = *it->second;
-  if (!proof_matches(runner.spec().token, attach.token)) {
+  const JobSpec& spec = elastic ? elastic->spec() : it->second->spec();
+  if (!proof_matches(spec.token, attach.token)) {
     return Status(Code::kPermission, "process " + std::to_string(attach.peer.pid) +
                                          " has the wrong token for job " + attach.job);
   }
-  if (attach.peer.uid != runner.spec().uid) {
+  if (attach.peer.uid != spec.uid) {
     return Status(Code::kPermission, "job " + attach.job + " belongs to user " +
-                                         std::to_string(runner.spec().uid) + ", and process " +
+                                         std::to_string(spec.uid) + ", and process " +
                                          std::to_string(attach.peer.pid) + " runs as user " +
                                          std::to_string(attach.peer.uid));
   }
-  if (Status may = runner.may_attach(attach); !may.is_ok()) return may;
-  owners_.emplace(&session, &runner);
-  context_.metrics.daemon().clients.Set(static_cast<double>(owners_.size()));
+  Status may = elastic ? elastic->may_attach(attach) : it->second->may_attach(attach);
+  if (!may.is_ok()) return may;
+  take_session(session, elastic ? nullptr : it->second.get());
   Status attached;
-  without_exception([&] { runner.on_attached(session); },
+  without_exception([&] { elastic ? elastic->on_attached(session) : it->second->on_attached(session); },
                     [&](const char* what) {
                       attached = Status(Code::kResourceExhausted,
                                         std::string("the daemon cannot serve this: ") + what);
@@ -314,45 +413,63 @@ Status Engine::on_attach(session::Session& session) {
   return attached;
 }
 
+void Engine::take_session(session::Session& session, JobRunner* runner) {
+  owners_.insert_or_assign(&session, runner);
+  context_.metrics.daemon().clients.Set(static_cast<double>(owners_.size()));
+}
+
 void Engine::on_submit(session::Session& session, const session::Submission& submission) {
-  owner_of(session).on_submit(session, submission);
+  if (JobRunner* const runner = owner_of(session)) return runner->on_submit(session, submission);
+  session.complete(submission.ticket, not_begun(session), Epoch{}, 0, Seq{0}, 0);
+  session.flush();
 }
 
 void Engine::on_waiting(session::Session& session, std::optional<Ticket> ticket) {
-  owner_of(session).on_waiting(session, ticket);
+  if (JobRunner* const runner = owner_of(session)) runner->on_waiting(session, ticket);
 }
 
 Status Engine::on_timeline(session::Session& session, const session::TimelineWish& wish) {
-  return owner_of(session).request_timeline({wish.begins, wish.path, wish.wants_chunks});
+  JobRunner* const runner = owner_of(session);
+  if (!runner) return not_begun(session);
+  return runner->request_timeline({wish.begins, wish.path, wish.wants_chunks});
 }
 
 void Engine::on_nonfinite_asked(session::Session& session) {
-  owner_of(session).on_nonfinite_asked(session);
+  if (JobRunner* const runner = owner_of(session)) return runner->on_nonfinite_asked(session);
+  session.nonfinite(nullptr);
 }
 
 void Engine::on_device_memory(session::Session& session, session::DeviceMemory memory) {
-  owner_of(session).on_device_memory(session, std::move(memory));
+  if (JobRunner* const runner = owner_of(session)) {
+    return runner->on_device_memory(session, std::move(memory));
+  }
+  session.device_memory_added(memory.id, not_begun(session));
 }
 
 void Engine::on_device_memory_removed(session::Session& session, uint32_t id) {
-  owner_of(session).on_device_memory_removed(session, id);
+  if (JobRunner* const runner = owner_of(session)) runner->on_device_memory_removed(session, id);
 }
 
 void Engine::on_detached(session::Session& session) {
-  JobRunner& runner = owner_of(session);
-  runner.guarded([&] { runner.on_detached(session); });
-  forget(session);
+  if (JobRunner* const runner = owner_of(session)) {
+    runner->guarded([&] { runner->on_detached(session); });
+  }
+  forget(session, false);
 }
 
 void Engine::on_lost(session::Session& session, const Status& status) {
   spdlog::warn("job {}: {}", session.attach().job, status.message());
-  JobRunner& runner = owner_of(session);
-  runner.guarded([&] { runner.on_lost(session, status); });
-  forget(session);
+  if (JobRunner* const runner = owner_of(session)) {
+    runner->guarded([&] { runner->on_lost(session, status); });
+  }
+  forget(session, true);
 }
 
-void Engine::forget(session::Session& session) {
+void Engine::forget(session::Session& session, bool has_died) {
   owners_.erase(&session);
+  if (ElasticJob* const job = elastic_of(session.attach().job)) {
+    job->on_session_gone(session, has_died);
+  }
   context_.metrics.daemon().clients.Set(static_cast<double>(owners_.size()));
   // A retired runner is destroyed from a fresh turn, because it may be on the stack.
   boost::asio::post(context_.control_loop, [this] {

@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "daemon/engine/job/elastic_job.h"
 #include "daemon/engine/job/job_runner.h"
 #include "daemon/engine/node/ended_jobs.h"
 #include "daemon/engine/node/node_bandwidths.h"
@@ -39,6 +40,8 @@ class Engine final : public session::SessionEvents, public ControlEvents {
   Result<JobHandle> register_job(JobSpec spec, JobListener listener);
   // A rank ended badly; its launcher says so, in words that are shown to all ranks.
   void report_rank_failed(JobHandle handle, Rank rank, const std::string& text);
+  // A rank ended well; its launcher says so.
+  void report_rank_ended(JobHandle handle, Rank rank);
   // The job's launcher has gone; with a shared job, one of its launchers.
   void close_job(JobHandle handle);
   // Its launcher no longer wants its timeline; there may be none.
@@ -88,7 +91,9 @@ class Engine final : public session::SessionEvents, public ControlEvents {
   void on_lost(session::Session& session, const Status& status) override;
 
   // ControlEvents
-  bool knows(const JobId& job) const override { return jobs_.contains(job) || ended_.knows(job); }
+  bool knows(const JobId& job) const override {
+    return jobs_.contains(job) || elastic_.contains(job) || ended_.knows(job);
+  }
   void on_envelope(LinkId link, Envelope envelope) override;
   void on_timeline(LinkId link, TimelineMessage message) override;
   void on_nonfinite(LinkId link, NonfiniteMessage message) override;
@@ -98,13 +103,20 @@ class Engine final : public session::SessionEvents, public ControlEvents {
  private:
   // The job that runs under this name, if it is shared and this is one more launcher of it.
   JobRunner* find_shared(const JobSpec& spec) const;
-  JobHandle add_launcher(JobRunner& runner);
-  // Returns nullptr if the handle is worthless.
+  Result<JobHandle> register_elastic(JobSpec spec, JobListener listener, session::Charge paid);
+  JobHandle add_launcher(const JobId& job);
+  // These return nullptr if the handle is worthless, or the job is of the other kind.
   JobRunner* find(JobHandle handle) const;
-  JobRunner& owner_of(session::Session& session) { return *owners_.at(&session); }
+  ElasticJob* find_elastic(JobHandle handle) const;
+  ElasticJob* elastic_of(const JobId& job) const;
+  // Returns nullptr for a process that waits for the next generation of its job.
+  JobRunner* owner_of(session::Session& session) { return owners_.at(&session); }
+  void take_session(session::Session& session, JobRunner* runner);
+  // Every generation of an elastic job has ended, and its launcher has gone.
+  void retire_elastic(const JobId& job);
   void close(JobRunner& runner, const Status& why);
   void retire(JobRunner* runner);
-  void forget(session::Session& session);
+  void forget(session::Session& session, bool has_died);
   Status may_measure() const;
   core::Bandwidths bandwidths_of(const JobSpec& spec) const;
   // Answers the message if it is a Join to a job that is over here, and returns whether it is.
@@ -112,11 +124,12 @@ class Engine final : public session::SessionEvents, public ControlEvents {
 
   const EngineContext context_;
   std::map<JobId, std::unique_ptr<JobRunner>> jobs_;
+  std::map<JobId, std::unique_ptr<ElasticJob>> elastic_;  // jobs_ has the runners of these, too.
   // The job of each launcher, by the number of the launcher's handle. A shared job may have several
   // launchers.
-  std::map<uint64_t, JobRunner*> launchers_;
+  std::map<uint64_t, JobId> launchers_;
   uint64_t last_handle_ = 0;
-  std::map<JobRunner*, session::Charge> charges_;  // The charges of jobs_.
+  std::map<JobId, session::Charge> charges_;
   EndedJobs ended_;
   NodeBandwidths bandwidths_;  // Without nodes, nothing has been measured.
   PendingJobFailures early_fails_;

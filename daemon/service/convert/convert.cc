@@ -548,6 +548,16 @@ Result<engine::JobSpec> from_proto(const v1::JobSpec& spec, const Membership& me
   if (Status status = read_agreement(spec, job); !status.is_ok()) return status;
   if (Status status = read_plans(spec, job); !status.is_ok()) return status;
   job.is_shared = spec.is_shared();
+  if (spec.has_elastic()) {
+    engine::ElasticSpec& elastic = job.elastic.emplace();
+    elastic.min_ranks = spec.elastic().min_ranks();  // ElasticJob checks it.
+    const int64_t timeout_ms = spec.elastic().timeout_ms();
+    if (timeout_ms < 0 || timeout_ms > kMaxStallMs) {
+      return refuse("an elastic timeout of " + std::to_string(timeout_ms) +
+                    " ms is out of range");
+    }
+    if (timeout_ms > 0) elastic.timeout_ms = timeout_ms;
+  }
   job.checks_finite = spec.checks_finite();
   if (spec.has_timeline()) {
     Result<engine::TimelineRequest> timeline = from_proto(spec.timeline());

@@ -66,6 +66,10 @@ class LauncherStream final : public RunCall {
                           text = request_.rank_failed().text()] {
         self->engine_.report_rank_failed(self->handle_, rank, text);
       });
+    } else if (request_.has_rank_ended()) {
+      control_loop_.post([self = self_, rank = Rank{request_.rank_ended().rank()}] {
+        self->engine_.report_rank_ended(self->handle_, rank);
+      });
     } else if (request_.has_end_timeline()) {
       control_loop_.post([self = self_] { self->engine_.end_timeline(self->handle_); });
     }

@@ -358,7 +358,9 @@ void SessionImpl::handle_detach() {
 void SessionImpl::started(const Started& started) {
   rueda_abi_started message{};
   message.epoch = started.epoch.value;
+  message.rank = started.rank.value;
   message.world_size = started.world_size;
+  message.local_rank = started.local_rank.value;
   message.local_size = started.local_size;
   message.node_index = started.node.value;
   message.node_count = started.node_count;
@@ -370,6 +372,12 @@ void SessionImpl::started(const Started& started) {
 void SessionImpl::job_failed(const Status& status) {
   if (state_ == State::kFailing) return;
   send_status(RUEDA_ABI_FAILED, status);
+}
+
+void SessionImpl::hosts_changed() {
+  if (state_ != State::kAttached) return;
+  has_news_ = true;
+  send(RUEDA_ABI_HOSTS_CHANGED, nullptr, 0);
 }
 
 void SessionImpl::nonfinite(const NonfiniteNews* news) {

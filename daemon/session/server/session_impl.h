@@ -83,11 +83,16 @@ class SessionImpl final : public Session, public std::enable_shared_from_this<Se
   const Attach& attach() const override { return attach_; }
   uint32_t ring_capacity() const override { return setup_.options.ring_capacity; }
   std::vector<std::shared_ptr<Arena>> arenas() const override { return arenas_.all(); }
+  void deal(Rank rank, LocalRank local_rank) override {
+    attach_.rank = rank;
+    attach_.local_rank = local_rank;
+  }
   void started(const Started& started) override;
   void complete(Ticket ticket, const Status& status, Epoch epoch, uint32_t contributors, Seq seq,
                 uint32_t value) override;
   void device_memory_added(uint32_t id, const Status& status) override;
   void job_failed(const Status& status) override;
+  void hosts_changed() override;
   void nonfinite(const NonfiniteNews* news) override;
   void flush() override;
   void look() override;

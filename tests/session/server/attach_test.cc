@@ -37,14 +37,16 @@ TEST_F(SessionTest, AbstractName) {
 TEST_F(SessionTest, WhatOnAttachSendsComesAfterTheReply) {
   start_server();
   events_.during_attach = [](Session& session) {
-    session.started(Started{Epoch(1), 4, 2, NodeIndex(1), 2, "node-b"});
+    session.started(Started{Epoch(1), Rank(3), 4, LocalRank(1), 2, NodeIndex(1), 2, "node-b"});
   };
   auto client = attach();
   RawMessage message = receive(*client);
   ASSERT_EQ(message.header.type, RUEDA_ABI_STARTED);
   auto started = message.as<rueda_abi_started>();
   EXPECT_EQ(started.epoch, 1u);
+  EXPECT_EQ(started.rank, 3);
   EXPECT_EQ(started.world_size, 4);
+  EXPECT_EQ(started.local_rank, 1);
   EXPECT_EQ(started.local_size, 2);
   EXPECT_EQ(started.node_index, 1);
   EXPECT_EQ(started.node_count, 2);

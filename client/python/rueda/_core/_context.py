@@ -221,6 +221,16 @@ def first_nonfinite() -> Optional[Nonfinite]:
     return Nonfinite(raw.tensor.decode("utf-8", "replace"), raw.rank, raw.step, raw.element, value, raw.process_set)
 
 
+def hosts_changed() -> bool:
+    """Returns whether processes wait to take part in this elastic job (ruedarun --min-np). It never waits.
+
+    Ranks hear this at different times: they have to agree on it, as rueda.torch.elastic does at each commit, and then all call
+    shutdown() and init(), which deals ranks anew.
+    """
+    _operations.require_init()
+    return check(_library.load().rueda_hosts_changed()) == 1
+
+
 def start_timeline(file_path: Union[str, "os.PathLike[str]"], chunks: bool = False) -> None:
     """Begins a timeline of the whole job (docs/timeline.md), which the launcher of node 0 writes. It is enough that one rank
     calls this.

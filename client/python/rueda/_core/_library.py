@@ -104,6 +104,7 @@ _SIGNATURES = {
     "rueda_wait": (c_int, [c_uint64, c_int64, POINTER(Result)]),
     "rueda_wait_any": (c_int, [POINTER(c_uint64), c_size_t, c_int64, POINTER(c_size_t)]),
     "rueda_test": (c_int, [c_uint64, POINTER(c_int)]),
+    "rueda_hosts_changed": (c_int, []),
     "rueda_first_nonfinite": (c_int, [POINTER(Nonfinite)]),
     "rueda_last_error": (c_char_p, []),
     "rueda_get_stats": (c_int, [POINTER(Stats)]),

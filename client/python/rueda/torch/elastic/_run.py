@@ -7,7 +7,9 @@ import logging
 import os
 from typing import Any, Callable
 
-from ..._core._errors import DUPLICATE_NAME, INVALID_ARGUMENT, MISMATCH, RuedaError, RuedaInternalError
+from ..._core import _context
+from ..._core._errors import (DUPLICATE_NAME, INVALID_ARGUMENT, MISMATCH, NODE_LOST, RANK_LOST, UNAVAILABLE, RuedaError,
+                              RuedaInternalError)
 from .. import _job
 from .._errors import HostsUpdatedInterrupt
 from ._state import State
@@ -21,20 +23,25 @@ def _reset_limit() -> int:
     return int(os.environ.get("HOROVOD_ELASTIC_RESET_LIMIT") or 0)
 
 
-def _join_again() -> None:
+def _leave() -> None:
     try:
         _job.shutdown()
     except RuedaError:
         pass  # a membership that is lost needs no orderly end
-    _job.init()
+
+
+def _may_form_again(error: RuedaError) -> bool:
+    """Returns whether the error of an init() is that another rank has died meanwhile, in a job that goes on without it."""
+    return "RUEDA_ELASTIC" in os.environ and error.code in (RANK_LOST, NODE_LOST, UNAVAILABLE)
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
     """Decorates a training function whose first argument is a State.
 
-    The state is made equal on all ranks first, each time. After HorovodInternalError it goes back to the last commit(), after
-    HostsUpdatedInterrupt it stays; then all ranks join the job anew and the function is called again. Mistakes of the program
-    (ranks that disagree, wrong arguments) are raised.
+    The ranks join the job and the state is made equal on all of them first, each time. After HorovodInternalError it goes back
+    to the last commit(), after HostsUpdatedInterrupt it stays; then all ranks join the job anew and the function is called
+    again. In an elastic job (ruedarun --min-np) these are the ranks that live. Mistakes of the program (ranks that disagree,
+    wrong arguments) are raised.
 
     Args:
         func: the function.
@@ -47,24 +54,31 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
     """
     @functools.wraps(func)
     def wrapper(state: State, *args: Any, **kwargs: Any) -> Any:
-        _job.init()
         resets = 0
         while True:
             try:
+                _job.init()
+                state.previous_size, state.current_size = state.current_size, _context.size()
+                if resets:
+                    state.on_reset()
                 state.sync()
                 return func(state, *args, **kwargs)
-            except RuedaInternalError as error:
-                if error.code in _MISTAKES:
-                    raise
-                _log.warning("training begins again from the last commit: %s", error)
-                state.restore()
             except HostsUpdatedInterrupt:
                 pass  # the state stays as it is
+            except RuedaError as error:
+                if not _context.is_initialized():
+                    if not _may_form_again(error):
+                        raise
+                    _log.warning("the job forms once more: %s", error)
+                elif isinstance(error, RuedaInternalError) and error.code not in _MISTAKES:
+                    _log.warning("training begins again from the last commit: %s", error)
+                    state.restore()
+                else:
+                    raise
             resets += 1
             if 0 < _reset_limit() < resets:
                 raise RuntimeError(f"training began again {resets - 1} times, as often as HOROVOD_ELASTIC_RESET_LIMIT "
                                    "allows")
-            _join_again()
-            state.on_reset()
+            _leave()
 
     return wrapper

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import queue
+import time
 from typing import Any, Callable, Dict, Iterable, List
 
 import numpy as np
 
+from ..._core import _context
 from ..._core._errors import RuedaError
 from ..._core._operations import Max, broadcast
 from ..._core._parts import reduce
@@ -33,7 +35,8 @@ def _greatest(value: Any, dtype: Any, name: str) -> Any:
 class State:
     """The base of states; a subclass saves, restores and makes equal on all ranks what it holds.
 
-    on_hosts_updated() may be called from any thread, everything else from the training thread.
+    on_hosts_updated() may be called from any thread, everything else from the training thread. While on_reset() runs,
+    `previous_size` and `current_size` are the numbers of ranks before and now.
 
     Args:
         bcast_object: a function that takes an object and returns that of rank 0, or of the rank that `root_rank` says.
@@ -47,6 +50,8 @@ class State:
         self._hosts_known_at: float = 0
         self._commits = 0  # since training began, on whichever rank has made most
         self._reset_callbacks: List[Callable[[], Any]] = []
+        self.previous_size = 0
+        self.current_size = 0
 
     def register_reset_callbacks(self, callbacks: Iterable[Callable[[], Any]]) -> None:
         """Registers functions to be called after the job's ranks have changed, for the learning rate, for example."""
@@ -80,6 +85,8 @@ class State:
             timestamp = self._host_messages.get()
             if timestamp > self._hosts_known_at:
                 heard = max(heard, timestamp)
+        if _context.hosts_changed():
+            heard = max(heard, time.time())
         newest = _greatest(heard, np.float64, "elastic.hosts")
         if newest > 0:
             self._hosts_known_at = max(self._hosts_known_at, newest)

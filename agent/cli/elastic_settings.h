@@ -1,0 +1,20 @@
+// What the command line says of an elastic job, whose ranks may die and be replaced.
+#pragma once
+
+#include <cstdint>
+
+namespace rueda::agent {
+
+struct ElasticSettings {
+  int min_ranks = 1;  // The number of ranks without which the job does not go on.
+  int64_t timeout_ms = 600'000;  // How long it waits for them.
+  // How often a rank is started again within kRestartWindowMs, before it is given up.
+  int max_restarts = 3;
+};
+
+inline constexpr int64_t kRestartWindowMs = 600'000;
+// The time before a rank is started again; it doubles each time, up to the longest.
+inline constexpr int64_t kFirstBackoffMs = 1'000;
+inline constexpr int64_t kLongestBackoffMs = 60'000;
+
+}  // namespace rueda::agent

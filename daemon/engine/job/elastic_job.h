@@ -1,0 +1,97 @@
+// An elastic job on this node: its ranks may die, be replaced, and become more or fewer, and the job
+// goes on as the next generation. A JobRunner runs each generation; between two of them the
+// processes that live attach again, by slot, and core::Generations says when and with which ranks
+// the next one begins. It belongs to the control loop.
+//
+// So far such a job is on one node.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <boost/asio/steady_timer.hpp>
+
+#include "daemon/base/lifetime.h"
+#include "daemon/core/generations/generations.h"
+#include "daemon/engine/job/job_runner.h"
+#include "daemon/engine/job/job_spec.h"
+#include "daemon/session/session.h"
+
+namespace rueda::engine {
+
+class ElasticJob {
+ public:
+  // What it asks of the engine.
+  struct Host {
+    // Makes the runner of a generation, under the job's name. There is none when this is called.
+    std::function<JobRunner&(JobSpec, JobListener)> start;
+    // Closes the runner of the generation that is over; on_runner_gone() follows, from another turn.
+    std::function<void(const Status&)> end;
+    // The session is the runner's from now on.
+    std::function<void(session::Session&, JobRunner&)> hand_over;
+  };
+
+  // Returns an error that says why the job cannot be elastic.
+  static Status check(const JobSpec& spec);
+  // The spec must pass check(). The listener hears of each generation that starts, and of the job's
+  // end; not of the end of a generation.
+  ElasticJob(const EngineContext& context, JobSpec spec, JobListener listener, Host host);
+  // Begins the first generation, with all slots.
+  void start();
+
+  const JobSpec& spec() const { return spec_; }
+
+  // --- Sessions. The slot of a process is the local rank with which it asks.
+  Status may_attach(const session::Attach& attach) const;
+  void on_attached(session::Session& session);
+  // The session is over, whoever had it; `has_died` is false if the process said goodbye.
+  void on_session_gone(session::Session& session, bool has_died);
+
+  // The launcher saw the process of the slot end; `failure` says how, or is empty if it ended well.
+  void on_process_gone(core::Slot slot, const std::string& failure);
+  void on_runner_gone();
+
+  // The launcher is gone, or the daemon stops: `done` is called once no generation runs.
+  void close(const Status& why, std::function<void()> done);
+  const Status& why_over() const { return *closing_; }
+  bool has_sessions() const { return !slots_.empty(); }
+
+  // Returns what there is to say while no generation runs.
+  JobSnapshot snapshot() const;
+
+ private:
+  JobListener listener_of_generation();
+  void carry_out(core::GenerationsOutput output);
+  void begin(const core::GenerationPtr& generation);
+  // The generation that runs is over.
+  void end_generation(const Status& why);
+  void give_up(const Status& why);
+  void arm_timer();
+  TicksMs now() const { return steady_now_ms(); }
+  // Returns the process's rank in the generation that runs, or none.
+  std::optional<core::GenerationSlot> place_of(core::Slot slot, LocalRank* local_rank) const;
+  session::Session* session_of(core::Slot slot) const;
+
+  const EngineContext& context_;
+  const JobSpec spec_;
+  const JobListener listener_;
+  const Host host_;
+  const std::shared_ptr<observe::JobMetrics> metrics_;  // They outlive generations.
+  core::Generations generations_;
+  JobRunner* runner_ = nullptr;
+  bool is_ending_ = false;  // The runner is being closed.
+  core::GenerationPtr begun_;     // It begins once the runner of the one before is gone.
+  core::GenerationPtr running_;   // Null while none runs.
+  std::set<core::Slot> attached_;  // Who has attached to the generation that runs.
+  std::map<session::Session*, core::Slot> slots_;  // All sessions of the job.
+  std::set<session::Session*> waiting_;            // Those that no runner has.
+  std::optional<Status> closing_;
+  std::function<void()> on_closed_;
+  boost::asio::steady_timer timer_;
+  Lifetime lifetime_;
+};
+
+}  // namespace rueda::engine
