@@ -104,7 +104,8 @@ bool Supervisor::has_anybody_ended_well() const {
 
 bool Supervisor::go_on_without(Rank rank, const ExitStatus& status, int64_t now_ms, Actions& out) {
   RankState& state = ranks_[rank];
-  const std::string text = "rank " + std::to_string(rank.value) + " (pid " +
+  // Its rank may be another one by now, which the daemon deals.
+  const std::string text = "slot " + std::to_string(rank.value) + " (pid " +
                            std::to_string(state.pid) + ") on node " + state.node_id + " " +
                            status.to_string();
   std::erase_if(state.died_ms, [&](int64_t at) { return now_ms - at > kRestartWindowMs; });
@@ -120,7 +121,7 @@ bool Supervisor::go_on_without(Rank rank, const ExitStatus& status, int64_t now_
     return false;
   }
   const size_t others = running_ranks().size();
-  std::string then = "; " + count_of(others, "other rank") + (others == 1 ? " goes on" : " go on");
+  std::string then = "; " + std::to_string(others) + (others == 1 ? " other goes on" : " others go on");
   if (state.awaits_restart) {
     const int64_t after_ms =
         std::min(kFirstBackoffMs << std::min(deaths - 1, 16), kLongestBackoffMs);
@@ -162,7 +163,7 @@ Actions Supervisor::on_restart_failed(Rank rank, const std::string& text) {
   Actions out;
   ranks_[rank].awaits_restart = false;
   if (phase_ != Phase::kRunning) return out;
-  out.emplace_back(Say{"rank " + std::to_string(rank.value) + " cannot be started again: " + text});
+  out.emplace_back(Say{"slot " + std::to_string(rank.value) + " cannot be started again: " + text});
   exit_code_ = 1;
   if (expected_ranks() < elastic_->min_ranks && !has_anybody_ended_well()) {
     begin_ending(1, out);

@@ -42,7 +42,8 @@ struct ReportRankFailed {
   std::string text;
   bool operator==(const ReportRankFailed&) const = default;
 };
-// Asks the launcher to tell the daemons, of an elastic job, that the rank has ended well.
+// Asks the launcher to tell the daemons, of an elastic job, that the rank has ended well. Here, and
+// wherever elastic jobs are meant, a rank stands for its slot: the rank of the first generation.
 struct ReportRankEnded {
   Rank rank;
   bool operator==(const ReportRankEnded&) const = default;
