@@ -266,5 +266,116 @@ TEST_F(SupervisorTest, NothingThatHangsKeepsItFromEnding) {
   EXPECT_TRUE(has(supervisor_.on_daemons_gone(), Finish{0}));
 }
 
+// --- Elastic jobs --------------------------------------------------------------------------------
+
+class ElasticSupervisorTest : public SupervisorTest {
+ protected:
+  void make(int min_ranks, int max_restarts = 3) {
+    supervisor_ = Supervisor(kGraceMs, ElasticSettings{min_ranks, 600'000, max_restarts});
+    start(3);
+  }
+  Actions exit(int rank, const ExitStatus& status, int64_t now_ms = 0) {
+    return supervisor_.on_rank_exit(Rank(rank), status, now_ms);
+  }
+  // Starts the rank again, and returns after what time it was to be.
+  int64_t start_again(int rank, const Actions& died) {
+    const auto awaited = all_of_kind<AwaitRestart>(died);
+    EXPECT_EQ(awaited.size(), 1u);
+    EXPECT_TRUE(has(supervisor_.on_restart_due(Rank(rank)), RestartRank{Rank(rank)}));
+    supervisor_.on_rank_started(Rank(rank), 200 + rank, "n0");
+    return awaited.empty() ? -1 : awaited[0].after_ms;
+  }
+};
+
+TEST_F(ElasticSupervisorTest, TheOthersGoOnAndWhoDiedIsStartedAgain) {
+  make(2);
+  const Actions died = exit(1, killed(SIGKILL));
+  EXPECT_EQ(said(died), "slot 1 (pid 101) on node n0 was killed by signal 9 (Killed); 2 others go on, and it is "
+                        "started again in 1 s\n");
+  EXPECT_TRUE(all_of_kind<SignalRanks>(died).empty());
+  EXPECT_EQ(all_of_kind<ReportRankFailed>(died).size(), 1u);
+  EXPECT_EQ(start_again(1, died), 1'000);
+  EXPECT_TRUE(has(exit(0, kGood), ReportRankEnded{Rank(0)}));
+  exit(1, kGood);
+  EXPECT_TRUE(has(exit(2, kGood), DrainRanks{}));
+  EXPECT_EQ(finish(), 0);
+}
+
+TEST_F(ElasticSupervisorTest, ItIsStartedLaterEachTimeAndAtLastNoMore) {
+  make(2, 3);
+  EXPECT_EQ(start_again(1, exit(1, exited(1), 0)), 1'000);
+  EXPECT_EQ(start_again(1, exit(1, exited(1), 2'000)), 2'000);
+  EXPECT_EQ(start_again(1, exit(1, exited(1), 5'000)), 4'000);
+  const Actions last = exit(1, exited(1), 10'000);
+  EXPECT_THAT(said(last), HasSubstr("given up: it was started again 3 times (--max-restarts)"));
+  EXPECT_TRUE(all_of_kind<AwaitRestart>(last).empty());
+  EXPECT_TRUE(all_of_kind<SignalRanks>(last).empty());
+}
+
+TEST_F(ElasticSupervisorTest, DeathsOfLongAgoDoNotCount) {
+  make(2, 1);
+  EXPECT_EQ(start_again(1, exit(1, exited(1), 0)), 1'000);
+  EXPECT_EQ(start_again(1, exit(1, exited(1), 600'001)), 1'000);
+}
+
+TEST_F(ElasticSupervisorTest, WithTooFewForEverTheJobEnds) {
+  make(3, 0);
+  const Actions died = exit(1, exited(7));
+  EXPECT_THAT(said(died), HasSubstr("fewer ranks than --min-np 3 are left"));
+  EXPECT_THAT(said(died), HasSubstr("ending the job"));
+  EXPECT_EQ(all_of_kind<StartTimer>(died).size(), 1u);
+  EXPECT_TRUE(has(supervisor_.on_timer(), to_ranks(SIGTERM, {0, 2})));
+  exit(0, exited(1));
+  EXPECT_TRUE(has(exit(2, exited(1)), DrainRanks{}));
+  EXPECT_EQ(finish(), 7);
+}
+
+TEST_F(ElasticSupervisorTest, NobodyIsStartedAgainOnceOthersHaveFinished) {
+  make(1);
+  EXPECT_EQ(all_of_kind<AwaitRestart>(exit(0, exited(1))).size(), 1u);
+  exit(1, kGood);
+  EXPECT_TRUE(supervisor_.on_restart_due(Rank(0)).empty());
+  const Actions died = exit(2, exited(1));
+  EXPECT_TRUE(all_of_kind<AwaitRestart>(died).empty());
+  EXPECT_TRUE(has(died, DrainRanks{}));
+  EXPECT_EQ(finish(), 0) << "one has finished";
+}
+
+TEST_F(ElasticSupervisorTest, WithoutOneThatFinishesTheCodeIsThatOfTheLastDeath) {
+  make(1, 0);
+  exit(0, exited(4));
+  exit(1, exited(5));
+  EXPECT_THAT(said(exit(2, exited(6))), HasSubstr("fewer ranks than --min-np 1 are left"));
+  EXPECT_EQ(finish(), 6);
+}
+
+TEST_F(ElasticSupervisorTest, WhoAllDieTogetherAreStartedAgain) {
+  make(2);
+  EXPECT_EQ(all_of_kind<AwaitRestart>(exit(0, killed(SIGKILL))).size(), 1u);
+  EXPECT_EQ(all_of_kind<AwaitRestart>(exit(1, killed(SIGKILL))).size(), 1u);
+  const Actions last = exit(2, killed(SIGKILL));
+  EXPECT_EQ(all_of_kind<AwaitRestart>(last).size(), 1u);
+  EXPECT_TRUE(all_of_kind<DrainRanks>(last).empty());
+}
+
+TEST_F(ElasticSupervisorTest, WhatCannotBeStartedAgainIsSaid) {
+  make(3);
+  exit(0, killed(SIGKILL));
+  supervisor_.on_restart_due(Rank(0));
+  const Actions failed = supervisor_.on_restart_failed(Rank(0), "no such program");
+  EXPECT_THAT(said(failed), HasSubstr("slot 0 cannot be started again: no such program"));
+  EXPECT_EQ(all_of_kind<StartTimer>(failed).size(), 1u) << "the job ends";
+}
+
+TEST_F(ElasticSupervisorTest, AUsersSignalEndsIt) {
+  make(1);
+  exit(0, killed(SIGKILL));
+  EXPECT_TRUE(has(supervisor_.on_signal(SIGTERM), to_ranks(SIGTERM, {1, 2})));
+  EXPECT_TRUE(supervisor_.on_restart_due(Rank(0)).empty());
+  exit(1, killed(SIGTERM));
+  EXPECT_TRUE(has(exit(2, killed(SIGTERM)), DrainRanks{}));
+  EXPECT_EQ(finish(), 128 + SIGTERM);
+}
+
 }  // namespace
 }  // namespace rueda::agent

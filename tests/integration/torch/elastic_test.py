@@ -102,6 +102,18 @@ class ElasticTest(IntegrationTest):
         self.assertIn("did not go on within 2 s (--elastic-timeout)", run.output())
         self.assertIn("at least 3 must be there", run.output())
 
+    def test_who_stands_still_is_done_without_and_taken_in_when_it_goes_on(self):
+        run = self.train(["--min-np", "2", "--stall-check-seconds", "1", "--stall-shutdown-seconds", "2", "--start-timeout", "4"],
+                         harness.amount(200, 400))
+        self.assertTrue(wait_until(lambda: "[1] step 11 " in run.output(), PATIENCE_S), run.output())
+        stopped = self.pids_of(run, 1)[0]
+        os.kill(stopped, signal.SIGSTOP)
+        self.assertTrue(wait_until(lambda: 2 in self.sizes_of(run, 0), PATIENCE_S), run.output())
+        os.kill(stopped, signal.SIGCONT)
+        self.assert_trained(run, (0, 1, 2), harness.amount(200, 400))
+        self.assertEqual(self.sizes_of(run, 0), [3, 2, 3], run.output())
+        self.assertEqual(self.pids_of(run, 1), [stopped], "it was not started again")
+
     def test_many_deaths_one_after_the_other(self):
         run = self.train(["--min-np", "1", "--max-restarts", "100"], harness.amount(300, 1200))
         killed = set()
