@@ -60,6 +60,8 @@ ROOMS = (
         ("stall", "model messages order", "Who waits for whom, and what is said about it."),
         ("modes", "model messages order plan stall", "The ways to agree on an order: negotiation, response cache, locked plan."),
         ("recovery", "model messages", "The rules R1 to R6: what survives a lost node, and who decides (docs/protocol.md)."),
+        ("generations", "model messages recovery", "Who takes part in the next generation of an elastic job, and with which rank: one "
+         "decision by a majority of the one before."),
         ("job", "model schedules messages order plan stall recovery", "The state machine of a job on one node: events in, one "
          "Output out.")),
     ("daemon/reduce/", ("daemon/base/",), "Sums, products, minima and conversions of elements, in vectors of the CPU."),

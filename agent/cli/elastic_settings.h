@@ -6,7 +6,7 @@
 namespace rueda::agent {
 
 struct ElasticSettings {
-  int min_ranks = 1;  // The number of ranks without which the job does not go on.
+  int min_ranks = 1;             // The number of ranks without which the job does not go on.
   int64_t timeout_ms = 600'000;  // How long it waits for them.
   // How often a rank is started again within kRestartWindowMs, before it is given up.
   int max_restarts = 3;

@@ -165,9 +165,10 @@ Flags add_flags(CLI::App& app, Options& options, Seconds& seconds, ElasticSettin
       ->check(is_number())
       ->capture_default_str();
   flags.min_np =
-      app.add_option("--min-np", elastic.min_ranks,
-                     "Make the job elastic: when ranks die the others go on, as long as so many are "
-                     "left or are started again")
+      app.add_option(
+             "--min-np", elastic.min_ranks,
+             "Make the job elastic: when ranks die the others go on, as long as so many are "
+             "left or are started again")
           ->check(CLI::Range(1, limits::kMaxRanks));
   flags.max_restarts = app.add_option("--max-restarts", elastic.max_restarts,
                                       "With --min-np: start a rank again so often in 10 minutes")
@@ -410,7 +411,8 @@ std::string conflict_in(const Options& options, const Flags& flags) {
     return "--deterministic makes a plan of the tensors alone, so --plan cannot go with it";
   }
   if (*flags.min_np && (is_many_nodes || *flags.virtual_nodes)) {
-    return "--min-np is for jobs of one node so far, so --nnodes and --virtual-nodes cannot go with it";
+    return "--min-np is for jobs of one node so far, so --nnodes and --virtual-nodes cannot go "
+           "with it";
   }
   if (*flags.min_np && options.elastic->min_ranks > options.ranks) {
     return "--min-np " + std::to_string(options.elastic->min_ranks) + " is more than the " +

@@ -19,7 +19,8 @@ namespace {
 // The time for which output may still come from processes that ended ranks have left running.
 constexpr std::chrono::milliseconds kDrain{1000};
 constexpr const char* kStartTimeoutVariable = "RUEDA_START_TIMEOUT_MS";
-constexpr int64_t kDaemonAnswersMs = 10'000;  // The time in which the daemon's own end of a wait comes.
+constexpr int64_t kDaemonAnswersMs =
+    10'000;                         // The time in which the daemon's own end of a wait comes.
 constexpr int64_t kJitterPart = 4;  // A rank waits up to a quarter longer than it is told.
 
 bool is_same_file(int one, int other) {
@@ -180,8 +181,8 @@ void Launcher::start_ranks() {
     for (size_t k = 0; k < local_size; ++k) {
       const Status started = start_rank(node, static_cast<int>(k));
       if (started.is_ok()) continue;
-      return apply(supervisor_.on_start_failed(shell_code_of_spawn_failure(started),
-                                               started.message()));
+      return apply(
+          supervisor_.on_start_failed(shell_code_of_spawn_failure(started), started.message()));
     }
   }
   apply(supervisor_.on_all_started());
@@ -272,8 +273,7 @@ void Launcher::perform(const ReportRankEnded& action) {
 void Launcher::perform(const AwaitRestart& action) {
   // Ranks that died together are not started at the same moment.
   static std::minstd_rand random{std::random_device{}()};
-  const int64_t jitter_ms =
-      static_cast<int64_t>(random()) % (action.after_ms / kJitterPart + 1);
+  const int64_t jitter_ms = static_cast<int64_t>(random()) % (action.after_ms / kJitterPart + 1);
   boost::asio::steady_timer& timer = restart_timers_.try_emplace(action.rank, loop_).first->second;
   timer.expires_after(std::chrono::milliseconds(action.after_ms + jitter_ms));
   timer.async_wait([this, rank = action.rank](const boost::system::error_code& error) {

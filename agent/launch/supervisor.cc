@@ -121,7 +121,8 @@ bool Supervisor::go_on_without(Rank rank, const ExitStatus& status, int64_t now_
     return false;
   }
   const size_t others = running_ranks().size();
-  std::string then = "; " + std::to_string(others) + (others == 1 ? " other goes on" : " others go on");
+  std::string then =
+      "; " + std::to_string(others) + (others == 1 ? " other goes on" : " others go on");
   if (state.awaits_restart) {
     const int64_t after_ms =
         std::min(kFirstBackoffMs << std::min(deaths - 1, 16), kLongestBackoffMs);
@@ -132,8 +133,8 @@ bool Supervisor::go_on_without(Rank rank, const ExitStatus& status, int64_t now_
     return true;
   }
   if (!is_finishing) {
-    then += ", and it is given up: it was started again " +
-            std::to_string(elastic_->max_restarts) + " times (--max-restarts) in 10 minutes";
+    then += ", and it is given up: it was started again " + std::to_string(elastic_->max_restarts) +
+            " times (--max-restarts) in 10 minutes";
   }
   if (!has_anybody_ended_well()) exit_code_ = status.shell_code();
   out.emplace_back(Say{text + then});
@@ -145,6 +146,12 @@ void Supervisor::end_if_nobody_is_left(Actions& out) {
   if (phase_ != Phase::kRunning || !running_ranks().empty()) return;
   if (has_anybody_ended_well()) exit_code_ = 0;
   if (has_anybody_ended_well() || expected_ranks() == 0) on_ranks_gone(out);
+}
+
+bool Supervisor::end_if_none_runs(Actions& out) {
+  if (!running_ranks().empty()) return false;
+  on_ranks_gone(out);
+  return true;
 }
 
 Actions Supervisor::on_restart_due(Rank rank) {
@@ -167,7 +174,7 @@ Actions Supervisor::on_restart_failed(Rank rank, const std::string& text) {
   exit_code_ = 1;
   if (expected_ranks() < elastic_->min_ranks && !has_anybody_ended_well()) {
     begin_ending(1, out);
-    if (running_ranks().empty()) on_ranks_gone(out);
+    end_if_none_runs(out);
   }
   return out;
 }
@@ -210,6 +217,7 @@ Actions Supervisor::on_job_failed(const std::string& reporting_node, const JobFa
   Actions out;
   out.emplace_back(Say{line + "; ending the job"});
   begin_ending(1, out);
+  if (end_if_none_runs(out)) return out;
   wants_rank_code_ = true;
   if (failure.origin_rank) {
     const auto found = ranks_.find(*failure.origin_rank);
@@ -226,6 +234,7 @@ Actions Supervisor::on_link_lost(const std::string& node_id, const std::string& 
   Actions out;
   out.emplace_back(Say{"lost the daemon of node " + node_id + ": " + text + "; ending the job"});
   begin_ending(1, out);
+  end_if_none_runs(out);
   return out;
 }
 
@@ -247,6 +256,7 @@ Actions Supervisor::on_daemon_exit(const std::string& node_id, pid_t pid,
   Actions out;
   out.emplace_back(Say{line + "; ending the job"});
   begin_ending(1, out);
+  end_if_none_runs(out);
   return out;
 }
 

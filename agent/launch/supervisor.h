@@ -168,6 +168,9 @@ class Supervisor {
   bool has_anybody_ended_well() const;
   // Ends an elastic job of which nobody runs or will run any more.
   void end_if_nobody_is_left(Actions& out);
+  // The job ends. In an elastic job it may be that no rank runs whose end would be waited for: all
+  // wait to be started again. Returns whether that is so.
+  bool end_if_none_runs(Actions& out);
   void on_ranks_gone(Actions& out);
   void summarise(Actions& out) const;
   void close_links(Actions& out);

@@ -36,8 +36,8 @@ extern "C" {
 
 /* --- Messages on the socket --------------------------------------------------------------- A
  * message is a header, then `body_bytes` bytes of the struct that belongs to its type. Requests are
- * answered in order; STARTED, FAILED, NONFINITE and HOSTS_CHANGED come unasked. The client speaks first. Each type
- * below names its sender and its body. */
+ * answered in order; STARTED, FAILED, NONFINITE and HOSTS_CHANGED come unasked. The client speaks
+ * first. Each type below names its sender and its body. */
 
 enum rueda_abi_message_type {
   RUEDA_ABI_ATTACH = 1, /* client: rueda_abi_attach */

@@ -237,8 +237,8 @@ Result<uint32_t> DaemonLink::request(uint16_t type, const void* body, size_t bod
 void DaemonLink::leave(MutexLock& lock, int64_t timeout_ms) {
   ask_nonfinite(lock);
   if (over_) {
-    // Nobody answers for a job that is over. But the daemon must not take this process for dead, which
-    // may take part in the next generation.
+    // Nobody answers for a job that is over. But the daemon must not take this process for dead,
+    // which may take part in the next generation.
     (void)daemon_.connection->send(RUEDA_ABI_DETACH, nullptr, 0);
     return;
   }

@@ -40,7 +40,6 @@ class Session final : private DaemonLink::Host {
   Session& operator=(const Session&) = delete;
 
   const rueda_abi_started& place() const { return link_.place(); }
-  const Config& config() const { return config_; }
 
   // Stages memory that is foreign (in no arena), and submits all requests as one handle (a group,
   // or a single tensor). Waits for room if too much is in flight.

@@ -58,8 +58,8 @@ enum class Mutant : uint8_t {
   // These break the forming of generations (generations.h).
   kGenerationByMinority,
   kChosenGenerationIgnored,  // A proposer does not take over what may have been chosen.
-  kPromiseForgotten,         // A voter that is asked anew forgets what it has promised and accepted.
-  kStaleIncarnationLetIn,    // A daemon that has started again is taken for the one before.
+  kPromiseForgotten,       // A voter that is asked anew forgets what it has promised and accepted.
+  kStaleIncarnationLetIn,  // A daemon that has started again is taken for the one before.
   kCountedBeforeItAttached,  // A process that has not attached again is dealt a rank.
   kDeathWhileFormingIgnored,
   kSurvivorNotAwaited,  // A generation is formed without those who were in the one before and live.

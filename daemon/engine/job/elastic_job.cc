@@ -46,10 +46,10 @@ Status ElasticJob::check(const JobSpec& spec) {
   }
   const int least = spec.elastic->min_ranks;
   if (least >= 1 && least <= spec.layout.world_size()) return Status::ok();
-  return {Code::kInvalidArgument, "job " + spec.job + " has " +
-                                      std::to_string(spec.layout.world_size()) +
-                                      " ranks, of which at least " + std::to_string(least) +
-                                      " must be there: give --min-np from 1 to the number of ranks"};
+  return {Code::kInvalidArgument,
+          "job " + spec.job + " has " + std::to_string(spec.layout.world_size()) +
+              " ranks, of which at least " + std::to_string(least) +
+              " must be there: give --min-np from 1 to the number of ranks"};
 }
 
 ElasticJob::ElasticJob(const EngineContext& context, JobSpec spec, JobListener listener, Host host)
@@ -133,8 +133,8 @@ void ElasticJob::on_session_gone(session::Session& session, bool has_died) {
   if (it == slots_.end()) return;
   const core::Slot slot = it->second;
   slots_.erase(it);
-  // Who waits and goes does not take part, whatever it says. Who was in a generation that is over may
-  // come back; if not, the launcher says that the process has ended.
+  // Who waits and goes does not take part, whatever it says. Who was in a generation that is over
+  // may come back; if not, the launcher says that the process has ended.
   const bool is_missed = has_died && running_ && !is_ending_;
   if (waiting_.erase(&session) == 0 && !is_missed) return;
   core::GenerationsOutput output;
@@ -158,10 +158,9 @@ JobListener ElasticJob::listener_of_generation() {
   out.on_started = listener_.on_started;
   // From a turn of its own: the runner is at work when it says so.
   const auto ends = [this](const Status& why) {
-    boost::asio::post(context_.control_loop,
-                      lifetime_.guard([this, why, over = running_] {
-                        if (over == running_) end_generation(why);
-                      }));
+    boost::asio::post(context_.control_loop, lifetime_.guard([this, why, over = running_] {
+      if (over == running_) end_generation(why);
+    }));
   };
   out.on_failed = ends;
   out.on_finished = [ends] { ends({Code::kShutDown, "all ranks have left"}); };

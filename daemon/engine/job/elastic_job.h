@@ -1,5 +1,5 @@
-// An elastic job on this node: its ranks may die, be replaced, and become more or fewer, and the job
-// goes on as the next generation. A JobRunner runs each generation; between two of them the
+// An elastic job on this node: its ranks may die, be replaced, and become more or fewer, and the
+// job goes on as the next generation. A JobRunner runs each generation; between two of them the
 // processes that live attach again, by slot, and core::Generations says when and with which ranks
 // the next one begins. It belongs to the control loop.
 //
@@ -28,7 +28,8 @@ class ElasticJob {
   struct Host {
     // Makes the runner of a generation, under the job's name. There is none when this is called.
     std::function<JobRunner&(JobSpec, JobListener)> start;
-    // Closes the runner of the generation that is over; on_runner_gone() follows, from another turn.
+    // Closes the runner of the generation that is over; on_runner_gone() follows, from another
+    // turn.
     std::function<void(const Status&)> end;
     // The session is the runner's from now on.
     std::function<void(session::Session&, JobRunner&)> hand_over;
@@ -82,9 +83,9 @@ class ElasticJob {
   const std::shared_ptr<observe::JobMetrics> metrics_;  // They outlive generations.
   core::Generations generations_;
   JobRunner* runner_ = nullptr;
-  bool is_ending_ = false;  // The runner is being closed.
-  core::GenerationPtr begun_;     // It begins once the runner of the one before is gone.
-  core::GenerationPtr running_;   // Null while none runs.
+  bool is_ending_ = false;         // The runner is being closed.
+  core::GenerationPtr begun_;      // It begins once the runner of the one before is gone.
+  core::GenerationPtr running_;    // Null while none runs.
   std::set<core::Slot> attached_;  // Who has attached to the generation that runs.
   std::map<session::Session*, core::Slot> slots_;  // All sessions of the job.
   std::set<session::Session*> waiting_;            // Those that no runner has.

@@ -22,14 +22,13 @@ constexpr size_t kMaxFailureBytes = 512;
 // A name belongs to whoever has it first, for as long as that job lasts.
 std::string owner_hint(const JobSpec& running, uid_t user) {
   if (running.uid == user) return "";
-  return ", and this one is user " + std::to_string(running.uid) +
-         "'s: give yours another name";
+  return ", and this one is user " + std::to_string(running.uid) + "'s: give yours another name";
 }
 
 // Answers what a process asks for before rueda_init has returned.
 Status not_begun(session::Session& session) {
-  return {Code::kUnavailable, "job " + session.attach().job +
-                                  " has not started: wait for rueda_init to return"};
+  return {Code::kUnavailable,
+          "job " + session.attach().job + " has not started: wait for rueda_init to return"};
 }
 
 }  // namespace
@@ -122,8 +121,8 @@ Result<JobHandle> Engine::register_elastic(JobSpec spec, JobListener listener,
   const JobId job = spec.job;
   ElasticJob::Host host;
   host.start = [this, job](JobSpec generation, JobListener told) -> JobRunner& {
-    const auto added = jobs_.emplace(job, std::make_unique<JobRunner>(
-                                              context_, std::move(generation), std::move(told)));
+    const auto added = jobs_.emplace(
+        job, std::make_unique<JobRunner>(context_, std::move(generation), std::move(told)));
     context_.metrics.daemon().jobs.Set(static_cast<double>(jobs_.size()));
     return *added.first->second;
   };
@@ -132,9 +131,9 @@ Result<JobHandle> Engine::register_elastic(JobSpec spec, JobListener listener,
     take_session(session, &runner);
     runner.on_attached(session);
   };
-  const auto added = elastic_.emplace(
-      job, std::make_unique<ElasticJob>(context_, std::move(spec), std::move(listener),
-                                        std::move(host)));
+  const auto added =
+      elastic_.emplace(job, std::make_unique<ElasticJob>(context_, std::move(spec),
+                                                         std::move(listener), std::move(host)));
   try {
     charges_.emplace(job, std::move(paid));
     added.first->second->start();
@@ -179,7 +178,8 @@ void Engine::report_rank_failed(JobHandle handle, Rank rank, const std::string& 
 }
 
 void Engine::report_rank_ended(JobHandle handle, Rank rank) {
-  if (ElasticJob* const job = find_elastic(handle)) job->on_process_gone(core::Slot{rank.value}, "");
+  if (ElasticJob* const job = find_elastic(handle))
+    job->on_process_gone(core::Slot{rank.value}, "");
 }
 
 void Engine::end_timeline(JobHandle handle) {
@@ -221,9 +221,8 @@ void Engine::close_job(JobHandle handle) {
   if (runner == nullptr) return;
   launchers_.erase(handle.number_);
   const bool has_another =
-      std::any_of(launchers_.begin(), launchers_.end(), [&](const auto& entry) {
-        return entry.second == runner->spec().job;
-      });
+      std::any_of(launchers_.begin(), launchers_.end(),
+                  [&](const auto& entry) { return entry.second == runner->spec().job; });
   if (has_another) return;
   // The launcher may have gone because a rank died, which is then the cause.
   runner->look_at_sessions();
@@ -250,8 +249,7 @@ void Engine::retire(JobRunner* runner) {
   ElasticJob* const elastic = elastic_of(job);
   if (!elastic) {
     spdlog::info("job {}: closed", job);
-    ended_.add(steady_now_ms(), job, runner->spec().token, runner->spec().self,
-               runner->why_over());
+    ended_.add(steady_now_ms(), job, runner->spec().token, runner->spec().self, runner->why_over());
     charges_.erase(job);
     std::erase_if(launchers_, [&](const auto& entry) { return entry.second == job; });
   }
@@ -404,11 +402,12 @@ Status Engine::on_attach(session::Session& session) {
   if (!may.is_ok()) return may;
   take_session(session, elastic ? nullptr : it->second.get());
   Status attached;
-  without_exception([&] { elastic ? elastic->on_attached(session) : it->second->on_attached(session); },
-                    [&](const char* what) {
-                      attached = Status(Code::kResourceExhausted,
-                                        std::string("the daemon cannot serve this: ") + what);
-                    });
+  without_exception(
+      [&] { elastic ? elastic->on_attached(session) : it->second->on_attached(session); },
+      [&](const char* what) {
+        attached =
+            Status(Code::kResourceExhausted, std::string("the daemon cannot serve this: ") + what);
+      });
   if (!attached.is_ok()) on_lost(session, attached);
   return attached;
 }

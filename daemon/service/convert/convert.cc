@@ -440,6 +440,19 @@ Status read_agreement(const v1::JobSpec& from, engine::JobSpec& to) {
 }
 
 // Reads what the job's steps are tuned to, and which plan they repeat.
+Status read_elastic(const v1::JobSpec& from, engine::JobSpec& to) {
+  if (!from.has_elastic()) return Status::ok();
+  engine::ElasticSpec& elastic = to.elastic.emplace();
+  elastic.min_ranks = from.elastic().min_ranks();  // ElasticJob checks it.
+  const int64_t timeout_ms = from.elastic().timeout_ms();
+  if (timeout_ms < 0 || timeout_ms > kMaxStallMs) {
+    return Status(Code::kInvalidArgument, "job " + to.job + ": --elastic-timeout of " +
+                                              std::to_string(timeout_ms) + " ms is out of range");
+  }
+  if (timeout_ms > 0) elastic.timeout_ms = timeout_ms;
+  return Status::ok();
+}
+
 Status read_plans(const v1::JobSpec& from, engine::JobSpec& to) {
   to.autotunes = from.autotunes();
   to.replays = from.replays();
@@ -548,16 +561,7 @@ Result<engine::JobSpec> from_proto(const v1::JobSpec& spec, const Membership& me
   if (Status status = read_agreement(spec, job); !status.is_ok()) return status;
   if (Status status = read_plans(spec, job); !status.is_ok()) return status;
   job.is_shared = spec.is_shared();
-  if (spec.has_elastic()) {
-    engine::ElasticSpec& elastic = job.elastic.emplace();
-    elastic.min_ranks = spec.elastic().min_ranks();  // ElasticJob checks it.
-    const int64_t timeout_ms = spec.elastic().timeout_ms();
-    if (timeout_ms < 0 || timeout_ms > kMaxStallMs) {
-      return refuse("an elastic timeout of " + std::to_string(timeout_ms) +
-                    " ms is out of range");
-    }
-    if (timeout_ms > 0) elastic.timeout_ms = timeout_ms;
-  }
+  if (Status status = read_elastic(spec, job); !status.is_ok()) return status;
   job.checks_finite = spec.checks_finite();
   if (spec.has_timeline()) {
     Result<engine::TimelineRequest> timeline = from_proto(spec.timeline());

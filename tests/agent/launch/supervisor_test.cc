@@ -290,8 +290,10 @@ class ElasticSupervisorTest : public SupervisorTest {
 TEST_F(ElasticSupervisorTest, TheOthersGoOnAndWhoDiedIsStartedAgain) {
   make(2);
   const Actions died = exit(1, killed(SIGKILL));
-  EXPECT_EQ(said(died), "slot 1 (pid 101) on node n0 was killed by signal 9 (Killed); 2 others go on, and it is "
-                        "started again in 1 s\n");
+  EXPECT_EQ(
+      said(died),
+      "slot 1 (pid 101) on node n0 was killed by signal 9 (Killed); 2 others go on, and it is "
+      "started again in 1 s\n");
   EXPECT_TRUE(all_of_kind<SignalRanks>(died).empty());
   EXPECT_EQ(all_of_kind<ReportRankFailed>(died).size(), 1u);
   EXPECT_EQ(start_again(1, died), 1'000);
@@ -365,6 +367,14 @@ TEST_F(ElasticSupervisorTest, WhatCannotBeStartedAgainIsSaid) {
   const Actions failed = supervisor_.on_restart_failed(Rank(0), "no such program");
   EXPECT_THAT(said(failed), HasSubstr("slot 0 cannot be started again: no such program"));
   EXPECT_EQ(all_of_kind<StartTimer>(failed).size(), 1u) << "the job ends";
+}
+
+TEST_F(ElasticSupervisorTest, ADaemonThatDiesWhileNobodyRunsEndsIt) {
+  make(1);
+  for (int rank : {0, 1, 2}) exit(rank, killed(SIGKILL));
+  EXPECT_TRUE(has(supervisor_.on_daemon_exit("n0", 77, killed(SIGKILL)), DrainRanks{}));
+  EXPECT_TRUE(supervisor_.on_restart_due(Rank(0)).empty());
+  EXPECT_EQ(finish(), 1);
 }
 
 TEST_F(ElasticSupervisorTest, AUsersSignalEndsIt) {

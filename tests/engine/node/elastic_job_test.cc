@@ -7,10 +7,10 @@
 namespace rueda::engine {
 namespace {
 
-using ::testing::HasSubstr;
 using testing::Cluster;
 using testing::ClusterOptions;
 using testing::FakeSession;
+using ::testing::HasSubstr;
 
 class ElasticJobTest : public ::testing::Test {
  protected:
@@ -208,7 +208,8 @@ TEST_F(ElasticJobTest, WhatCannotBeElasticIsRefused) {
   Cluster two({{1, 1}});
   JobSpec spread = two.spec("job", 0);
   spread.elastic = ElasticSpec{1, 1000};
-  EXPECT_THAT(two.register_on(0, spread).message(), HasSubstr("so far elastic jobs are on one node"));
+  EXPECT_THAT(two.register_on(0, spread).message(),
+              HasSubstr("so far elastic jobs are on one node"));
 }
 
 }  // namespace

@@ -202,24 +202,7 @@ void GenerationsSimulator::handle(const Event& event) {
   if (event.kind != Event::Kind::kLook) trace(event);
   core::GenerationsOutput output;
   switch (event.kind) {
-    case Event::Kind::kMessage: {
-      const core::GenerationMessage message = std::move(parcels_[event.parcel]);
-      free_parcels_.push_back(event.parcel);
-      if (std::holds_alternative<core::AcceptGeneration>(message.body) && fatal_accept_ > 0 &&
-          now_ < kFaultsUntil && --fatal_accept_ == 0) {
-        const TicksMs until = now_ + draw(50, 350);
-        calm_at_ = std::max(calm_at_, until + 200);
-        const bool dies = chance(50);
-        push({.kind = dies ? Event::Kind::kKillDaemon : Event::Kind::kFreeze,
-              .at = now_,
-              .node = node_of(message.from_address),
-              .until = !dies        ? until
-                       : chance(60) ? draw(1, 200)
-                                    : 0});
-      }
-      if (it.lives) it.core->on_message(now_, message, output);
-      break;
-    }
+    case Event::Kind::kMessage: deliver(event, output); break;
     case Event::Kind::kTick:
       it.tick_at = -1;
       if (it.lives) it.core->on_time(now_, output);
@@ -264,6 +247,25 @@ void GenerationsSimulator::handle(const Event& event) {
       break;
   }
   carry_out(event.node, std::move(output));
+}
+
+void GenerationsSimulator::deliver(const Event& event, core::GenerationsOutput& output) {
+  Node& it = node(event.node);
+  const core::GenerationMessage message = std::move(parcels_[event.parcel]);
+  free_parcels_.push_back(event.parcel);
+  if (std::holds_alternative<core::AcceptGeneration>(message.body) && fatal_accept_ > 0 &&
+      now_ < kFaultsUntil && --fatal_accept_ == 0) {
+    const TicksMs until = now_ + draw(50, 350);
+    calm_at_ = std::max(calm_at_, until + 200);
+    const bool dies = chance(50);
+    push({.kind = dies ? Event::Kind::kKillDaemon : Event::Kind::kFreeze,
+          .at = now_,
+          .node = node_of(message.from_address),
+          .until = !dies        ? until
+                   : chance(60) ? draw(1, 200)
+                                : 0});
+  }
+  if (it.lives) it.core->on_message(now_, message, output);
 }
 
 void GenerationsSimulator::kill_process(const Event& event) {

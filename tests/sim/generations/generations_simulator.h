@@ -116,6 +116,7 @@ class GenerationsSimulator {
   void start_daemon(int index, uint64_t incarnation);
   void push(Event event);
   void handle(const Event& event);
+  void deliver(const Event& event, core::GenerationsOutput& output);
   void kill_process(const Event& event);
   void kill_daemon(const Event& event);
   void attach_later(int index, int slot, TicksMs at);
