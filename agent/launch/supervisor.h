@@ -176,8 +176,8 @@ class Supervisor {
   void close_links(Actions& out);
   void stop_daemons(Actions& out);
 
-  const int64_t grace_ms_;
-  const std::optional<ElasticSettings> elastic_;
+  int64_t grace_ms_;
+  std::optional<ElasticSettings> elastic_;
   Phase phase_ = Phase::kStarting;
   int exit_code_ = 0;
   int user_signal_count_ = 0;

@@ -190,7 +190,9 @@ bool FakeDaemon::on_message(const rueda_abi_header& header, const std::string& b
                             UniqueFd& descriptor) {
   std::lock_guard lock(mutex_);
   if (header.type == RUEDA_ABI_ATTACH) {
-    attach_locked();
+    rueda_abi_attach attach{};
+    std::memcpy(&attach, body.data(), std::min(body.size(), sizeof(attach)));
+    attach_locked(attach);
     changed_.notify_all();
     return options_.attach_code == 0;
   }
@@ -228,7 +230,7 @@ bool FakeDaemon::on_message(const rueda_abi_header& header, const std::string& b
   return true;
 }
 
-void FakeDaemon::attach_locked() {
+void FakeDaemon::attach_locked(const rueda_abi_attach& attach) {
   ++counts_.attaches;
   rueda_abi_attach_reply reply{};
   reply.code = options_.attach_code;

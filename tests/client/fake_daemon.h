@@ -86,7 +86,7 @@ class FakeDaemon {
   void run();
   void serve_connection();
   bool on_message(const rueda_abi_header& header, const std::string& body, UniqueFd& descriptor);
-  void attach_locked();
+  void attach_locked(const rueda_abi_attach& attach);
   void drain_submissions_locked();
   void finish_locked(const rueda_abi_submission& record, int32_t code, const std::string& text);
   void push_locked(const rueda_abi_completion& record, const std::string& text, bool rings);

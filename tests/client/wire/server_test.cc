@@ -66,7 +66,8 @@ class SumEngine : public session::SessionEvents {
  private:
   void start() {
     for (auto& [rank, session] : sessions_) {
-      session->started({Epoch(1), kRanks, kRanks, NodeIndex(0), 1, "node"});
+      session->started(
+          {Epoch(1), Rank(rank), kRanks, LocalRank(rank), kRanks, NodeIndex(0), 1, "node"});
     }
   }
   void reduce(std::map<int32_t, session::Submission>& ready) {

@@ -50,8 +50,10 @@ class ElasticJobTest : public ::testing::Test {
   }
   void expect_sum(std::initializer_list<FakeSession*> sessions, float wanted) {
     std::vector<Cluster::Tensor*> tensors;
+    core::TensorDescriptor sum;
+    sum.op = ReduceOp::kSum;
     for (FakeSession* const session : sessions) {
-      tensors.push_back(&cluster_.submit(*session, "t", 10, 1));
+      tensors.push_back(&cluster_.submit(*session, "t", 10, 1, sum));
     }
     for (FakeSession* const session : sessions) {
       ASSERT_TRUE(cluster_.run_until([&] { return !session->completions.empty(); }));
@@ -191,7 +193,7 @@ TEST_F(ElasticJobTest, WhenItsLauncherGoesTheJobIsOverAndItsNameIsFree) {
   cluster_.lose(*b, "was killed");
   attach_again(a, 0);
   EXPECT_TRUE(cluster_.run_until([&] { return !c->failures.empty(); }));
-  EXPECT_EQ(cluster_.snapshot(0, "job").state, "forming");
+  EXPECT_TRUE(cluster_.run_until([&] { return cluster_.snapshot(0, "job").state == "forming"; }));
   EXPECT_EQ(cluster_.register_on(0, spec(1)).code(), Code::kInvalidArgument);
   cluster_.engine(0).close_job(cluster_.handle(0, "job"));
   EXPECT_TRUE(cluster_.run_until([&] { return cluster_.engine(0).jobs().empty(); }));
