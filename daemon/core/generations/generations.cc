@@ -3,12 +3,30 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "daemon/base/limits.h"
 #include "daemon/core/model/mutants.h"
 
 namespace rueda::core {
 namespace {
 
 using Phase = BallotProposer<GenerationPtr, NoReport>::Phase;
+
+// No job comes near it. A round beyond it is a mistake, or meant to leave no round for others.
+constexpr uint64_t kMaxRound = uint64_t{1} << 32;
+// Of so many nodes it is kept what they have said. A job's nodes may be followed by others.
+constexpr size_t kMaxNodesHeard = 4 * static_cast<size_t>(limits::kMaxNodes);
+
+// Returns whether it can become a node of a layout. It came from elsewhere.
+bool is_sound(const NodeOffer& offer) {
+  const std::string& node_id = offer.id.node_id;
+  if (node_id.empty() || node_id.size() > limits::kMaxNodeIdBytes) return false;
+  if (offer.slots.size() > static_cast<size_t>(limits::kMaxLocalRanks)) return false;
+  for (size_t i = 0; i < offer.slots.size(); ++i) {
+    if (offer.slots[i].slot < Slot{0}) return false;
+    if (i > 0 && offer.slots[i].slot <= offer.slots[i - 1].slot) return false;
+  }
+  return true;
+}
 
 }  // namespace
 
@@ -300,8 +318,8 @@ void Generations::drive(TicksMs now, GenerationsOutput& output) {
     proposer_.on_accepted(self, proposer_.ballot());
     send_ballot(output);
   }
-  if (proposer_.phase() == Phase::kAccepting && has_quorum())
-    adopt(now, proposer_.proposal(), output);
+  if (proposer_.phase() != Phase::kAccepting || !has_quorum()) return;
+  adopt(now, proposer_.proposal(), output);
 }
 
 void Generations::send_ballot(GenerationsOutput& output) const {
@@ -398,7 +416,9 @@ void Generations::on_message(TicksMs now, const GenerationMessage& message,
 
 void Generations::on(TicksMs now, const GenerationMessage& message, const Present& present,
                      GenerationsOutput& output) {
-  if (present.offer.id != message.from) return;
+  if (present.offer.id != message.from || !is_sound(present.offer)) return;
+  const bool is_known_node = last_present_.contains(message.from.node_id);
+  if (!is_known_node && last_present_.size() >= kMaxNodesHeard) return;
   auto& last = last_present_[message.from.node_id];
   if (std::pair(message.from.incarnation, present.number) <= last) return;
   last = {message.from.incarnation, present.number};
@@ -425,6 +445,7 @@ void Generations::on(TicksMs now, const GenerationMessage& message, const Presen
 void Generations::on(TicksMs, NodeIndex from, const PrepareGeneration& prepare,
                      GenerationsOutput& output) {
   if (RUEDA_MUTANT(kPromiseForgotten)) acceptor_ = {};
+  if (prepare.ballot.round > kMaxRound) return;
   if (!acceptor_.promise(prepare.ballot)) {
     return send(from, RefuseGeneration{acceptor_.promised()}, output);
   }
@@ -440,8 +461,8 @@ void Generations::on(TicksMs now, NodeIndex from, const PromiseGeneration& promi
 
 void Generations::on(TicksMs, NodeIndex from, const AcceptGeneration& accept,
                      GenerationsOutput& output) {
-  if (accept.generation == nullptr || accept.generation->epoch != next_epoch() ||
-      !accept.generation->layout().is_ok()) {
+  if (accept.ballot.round > kMaxRound || accept.generation == nullptr ||
+      accept.generation->epoch != next_epoch() || !accept.generation->layout().is_ok()) {
     return;
   }
   if (!acceptor_.accept(accept.ballot, accept.generation)) {
@@ -457,7 +478,7 @@ void Generations::on(TicksMs now, NodeIndex from, const AcceptedGeneration& vote
 }
 
 void Generations::on(TicksMs now, NodeIndex, const RefuseGeneration& refuse, GenerationsOutput&) {
-  if (refuse.promised <= proposer_.ballot()) return;
+  if (refuse.promised <= proposer_.ballot() || refuse.promised.round > kMaxRound) return;
   // The next ballot goes above it. Two who propose would hinder each other for ever if they were
   // equally fast.
   (void)acceptor_.promise(refuse.promised);

@@ -8,6 +8,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "daemon/base/limits.h"
+
 namespace rueda::core {
 namespace {
 
@@ -232,6 +234,38 @@ TEST_F(GenerationsTest, WhatIsNoGenerationIsNotLearnt) {
 
 TEST_F(GenerationsTest, NobodyOffersForAnother) {
   EXPECT_TRUE(take(from("b", says(offer("c", {{Slot{0}, false}}), false))).sends.empty());
+}
+
+TEST_F(GenerationsTest, WhatCannotBeANodeIsNoOffer) {
+  const std::vector<std::vector<OfferedSlot>> impossible = {
+      {{Slot{-1}, false}},
+      {{Slot{1}, false}, {Slot{0}, false}},
+      {{Slot{0}, false}, {Slot{0}, false}},
+      std::vector<OfferedSlot>(limits::kMaxLocalRanks + 1),
+  };
+  for (const std::vector<OfferedSlot>& slots : impossible) {
+    EXPECT_TRUE(take(from("d", says(offer("d", slots), false))).sends.empty());
+  }
+  EXPECT_TRUE(take(from("", says(offer("", {{Slot{0}, false}}), false))).sends.empty());
+  EXPECT_FALSE(take(from("d", says(offer("d", {{Slot{0}, false}}), false))).sends.empty());
+}
+
+// The next ballot of this node has to be above it.
+TEST_F(GenerationsTest, ABallotThatLeavesNoRoundForOthersIsIgnored) {
+  const Ballot last{UINT64_MAX, NodeIndex{1}};
+  EXPECT_TRUE(take(from("b", PrepareGeneration{last})).sends.empty());
+  EXPECT_TRUE(take(from("b", AcceptGeneration{last, three_nodes()})).sends.empty());
+  take(from("b", RefuseGeneration{last}));
+  EXPECT_EQ(take(from("b", PrepareGeneration{{1, NodeIndex{1}}})).sends.size(), 1u);
+}
+
+TEST_F(GenerationsTest, OfOnlySoManyNodesIsKeptWhatTheySay) {
+  for (int i = 0; i < 5 * limits::kMaxNodes; ++i) {
+    const std::string name = "x" + std::to_string(i);
+    const bool is_heard =
+        !take(from(name, says(offer(name, {{Slot{0}, false}}), false))).sends.empty();
+    ASSERT_EQ(is_heard, i < 4 * limits::kMaxNodes);
+  }
 }
 
 TEST_F(GenerationsTest, AnOldOfferAfterANewerOneIsDropped) {
