@@ -1,25 +1,16 @@
 // Plants the mistakes of daemon/core/model/mutants.h that break the forming of generations, one
 // after the other, and expects a checker of the simulator to find each.
 
-#include <iomanip>
-#include <iostream>
-
 #include <gtest/gtest.h>
 
 #include "daemon/core/model/mutants.h"
 #include "tests/sim/generations/generations_simulator.h"
-#include "tests/sim/setup/seeds.h"
+#include "tests/sim/setup/planted_mutants.h"
 
 namespace rueda::sim {
 namespace {
 
-struct Planted {
-  core::Mutant mutant;
-  const char* what;
-  const char* checker;  // The checker that must find it.
-};
-
-constexpr Planted kPlanted[] = {
+constexpr PlantedMutant kPlanted[] = {
     {core::Mutant::kGenerationByMinority, "a generation by a minority", "one decision"},
     {core::Mutant::kChosenGenerationIgnored, "a chosen generation ignored", "one decision"},
     {core::Mutant::kPromiseForgotten, "a promise forgotten", "one decision"},
@@ -32,33 +23,15 @@ constexpr Planted kPlanted[] = {
     {core::Mutant::kMaxNpIgnored, "too many ranks", "bounds"},
 };
 
-class GenerationsMutants : public testing::Test {
- protected:
-  ~GenerationsMutants() override { core::planted_mutant = core::Mutant::kNone; }
-};
-
-TEST_F(GenerationsMutants, EachIsFoundByItsChecker) {
-  std::cout << std::left << std::setw(32) << "mutant" << std::setw(16) << "checker"
-            << "seeds needed\n";
-  for (const Planted& planted : kPlanted) {
-    core::planted_mutant = planted.mutant;
-    std::string violation;
-    uint64_t seed = 0;
-    while (violation.empty() && seed < kSeedsOfAChange / 2) {
-      violation = GenerationsSimulator(++seed, GenerationsLimits{}).run().violation;
-    }
-    const std::string checker = violation.substr(0, violation.find(':'));
-    EXPECT_EQ(checker, planted.checker) << planted.what << ": " << violation;
-    std::cout << std::setw(32) << planted.what << std::setw(16) << checker << seed << '\n';
-  }
+std::string run(uint64_t seed) {
+  return GenerationsSimulator(seed, GenerationsLimits{}).run().violation;
 }
 
-// The build for mutants, with none planted, is the code as shipped.
-TEST_F(GenerationsMutants, WithoutOneNothingIsFound) {
-  for (uint64_t seed = 1; seed <= 500; ++seed) {
-    ASSERT_EQ(GenerationsSimulator(seed, GenerationsLimits{}).run().violation, "");
-  }
-}
+using GenerationsMutants = MutantsTest;
+
+TEST_F(GenerationsMutants, EachIsFoundByItsChecker) { expect_each_is_found(kPlanted, run); }
+
+TEST_F(GenerationsMutants, WithoutOneNothingIsFound) { expect_nothing_is_found(500, run); }
 
 }  // namespace
 }  // namespace rueda::sim

@@ -1,25 +1,16 @@
 // Plants the mistakes of daemon/core/model/mutants.h that break rules R, one after the other, and
 // expects a checker of the simulator to find each.
 
-#include <iomanip>
-#include <iostream>
-
 #include <gtest/gtest.h>
 
 #include "daemon/core/model/mutants.h"
 #include "tests/sim/recovery/recovery_simulator.h"
-#include "tests/sim/setup/seeds.h"
+#include "tests/sim/setup/planted_mutants.h"
 
 namespace rueda::sim {
 namespace {
 
-struct Planted {
-  core::Mutant mutant;
-  const char* what;
-  const char* checker;  // the checker that must find it
-};
-
-constexpr Planted kPlanted[] = {
+constexpr PlantedMutant kPlanted[] = {
     {core::Mutant::kDeliverAfterSeal, "delivering after seal", "R3 seal"},
     {core::Mutant::kPartialFreedEarly, "P freed before F is whole", "R1 P until F"},
     {core::Mutant::kFinalFreedEarly, "F freed before stable", "R1 F until stable"},
@@ -29,33 +20,13 @@ constexpr Planted kPlanted[] = {
     {core::Mutant::kChosenDecisionIgnored, "a chosen decision ignored", "R4 one decision"},
 };
 
-class RecoveryMutants : public testing::Test {
- protected:
-  ~RecoveryMutants() override { core::planted_mutant = core::Mutant::kNone; }
-};
+std::string run(uint64_t seed) { return RecoverySimulator(seed, RecoveryLimits{}).run().violation; }
 
-TEST_F(RecoveryMutants, EachIsFoundByItsChecker) {
-  std::cout << std::left << std::setw(28) << "mutant" << std::setw(20) << "checker"
-            << "seeds needed\n";
-  for (const Planted& planted : kPlanted) {
-    core::planted_mutant = planted.mutant;
-    std::string violation;
-    uint64_t seed = 0;
-    while (violation.empty() && seed < kSeedsOfAChange / 2) {
-      violation = RecoverySimulator(++seed, RecoveryLimits{}).run().violation;
-    }
-    const std::string checker = violation.substr(0, violation.find(':'));
-    EXPECT_EQ(checker, planted.checker) << planted.what << ": " << violation;
-    std::cout << std::setw(28) << planted.what << std::setw(20) << checker << seed << '\n';
-  }
-}
+using RecoveryMutants = MutantsTest;
 
-// The build for mutants, with none planted, is the code as shipped.
-TEST_F(RecoveryMutants, WithoutOneNothingIsFound) {
-  for (uint64_t seed = 1; seed <= 1'000; ++seed) {
-    ASSERT_EQ(RecoverySimulator(seed, RecoveryLimits{}).run().violation, "");
-  }
-}
+TEST_F(RecoveryMutants, EachIsFoundByItsChecker) { expect_each_is_found(kPlanted, run); }
+
+TEST_F(RecoveryMutants, WithoutOneNothingIsFound) { expect_nothing_is_found(1'000, run); }
 
 }  // namespace
 }  // namespace rueda::sim

@@ -1,0 +1,197 @@
+#!/usr/bin/python3
+"""Kills ranks of a job that goes on, one after the other, and measures what that costs the others. On Rueda's side an elastic job
+on one node (ruedarun --min-np), beside it PyTorch's Gloo backend under torchrun, which starts all processes again.
+
+    bench/faults.py
+
+For each death it waits until all ranks are there again. The output is Markdown: the median and the longest of the faults, of
+
+    error       from the kill until the last of the others has an error in its hands
+    next step   from there until the last of the others has made a step of what comes after it, its state (--state-mb) sent anew
+    taken in    from the first call of the process in the dead one's place until all have made a step with it
+    standstill  of that, the time in which the others made no step: they leave, take part again, and get the state
+    ended       how many other processes have ended by the fault
+
+Gloo's processes are all started again, so the second begins there with Python and PyTorch, and has the others' places in it.
+
+    bench/faults.py --faults 9 --ranks 3 --state-mb 204
+
+Exit codes: 0; 1 an error; 2 a wrong command line.
+"""
+
+import argparse
+import collections
+import contextlib
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from comparing.training_jobs import PYTHON, ROOT, JobError, environment_of
+
+RANK = str(ROOT / "bench" / "faults_rank.py")
+FIGURES = ("error", "next step", "taken in", "standstill", "ended")
+PATIENCE_S = 180
+SETTLE_S = 0.5  # between a whole job and the next fault
+
+
+class Log:
+    """Collects the events of a job that runs."""
+
+    def __init__(self, pipe):
+        self.events = []
+        self.other = []
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._read, args=(pipe,), daemon=True)
+        self._thread.start()
+
+    def _read(self, pipe):
+        for line in pipe:
+            with self._changed:
+                try:
+                    self.events.append(json.loads(line))
+                except ValueError:
+                    self.other.append(line)
+                self._changed.notify_all()
+
+    def wait_for(self, what, condition):
+        with self._changed:
+            if not self._changed.wait_for(lambda: condition(self.events), PATIENCE_S):
+                raise JobError(f"{what} did not come within {PATIENCE_S} s:\n{''.join(self.other[-20:])}")
+
+
+def command_of(options, side, state_bytes, stop):
+    rank = [RANK, side, str(state_bytes), stop]
+    if side == "gloo":
+        return [PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(options.ranks), "--max-restarts",
+                str(options.faults), *rank]
+    return [str(options.build / "bin" / "ruedarun"), "--no-prefix", "-np", str(options.ranks), "--min-np", "1", "--max-restarts",
+            str(options.faults), PYTHON, *rank]
+
+
+@contextlib.contextmanager
+def job_of(options, side):
+    """Runs the job, and ends it by its file."""
+    with tempfile.TemporaryDirectory() as folder:
+        stop = os.path.join(folder, "stop")
+        command = command_of(options, side, options.state_mb * 1_000_000, stop)
+        with subprocess.Popen(command, env=environment_of(options), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True) as job:
+            try:
+                yield Log(job.stdout)
+                with open(stop, "w", encoding="utf-8"):
+                    pass
+                if job.wait(PATIENCE_S) != 0:
+                    raise JobError(f"the job ({side}) ended with {job.returncode}")
+            finally:
+                job.terminate()
+
+
+def firsts(events, since, size):
+    """Returns {slot: the first event "first" of a slot with so many ranks after that time}."""
+    found = {}
+    for event in events:
+        if event["event"] == "first" and event["at"] > since and event["size"] == size:
+            found.setdefault(event["slot"], event)
+    return found
+
+
+def pids_of(events):
+    """Returns {slot: pid of the newest process}."""
+    return {event["slot"]: event["pid"] for event in events if event["event"] == "first"}
+
+
+def figures_of(events, victim, killed_at, size, side):
+    """Returns the figures of a fault, once all ranks are there again."""
+    after = [event for event in events if event["at"] > killed_at]
+    others = [event for event in after if event["slot"] != victim]
+    errors = [event["at"] for event in others if event["event"] == "error"]
+    whole = firsts(after, killed_at, size)
+    before = pids_of([event for event in events if event["at"] <= killed_at])
+    ended = sum(1 for slot, pid in pids_of(events).items() if slot != victim and pid != before[slot])
+    figures = {"error": max(errors) - killed_at, "ended": ended}
+    if side == "gloo":
+        return {**figures, "next step": max(event["at"] for event in whole.values()) - max(errors)}
+    fewer = firsts(others, killed_at, size - 1)
+    begun = next(event["at"] for event in after if event["slot"] == victim and event["event"] == "init")
+    left = [event["at"] for event in others if event["event"] == "leave"]
+    last = max(event["at"] for event in whole.values())
+    return {**figures, "next step": max(event["at"] for event in fewer.values()) - max(errors), "taken in": last - begun,
+            "standstill": last - min(left)}
+
+
+def measure(options, side):
+    """Returns {figure: its value in each fault}."""
+    found = collections.defaultdict(list)
+    size = options.ranks
+    with job_of(options, side) as log:
+        log.wait_for("the first step of all", lambda events: len(firsts(events, 0, size)) == size)
+        for number in range(options.faults):
+            time.sleep(SETTLE_S)
+            victim = number % size
+            pid = pids_of(log.events)[victim]
+            killed_at = time.monotonic()
+            os.kill(pid, signal.SIGKILL)
+            log.wait_for("a step of all after a death",
+                         lambda events, at=killed_at: len(firsts(events, at, size)) == size)
+            figures = figures_of(list(log.events), victim, killed_at, size, side)
+            for name, value in figures.items():
+                found[name].append(value)
+            print(f"{side}, fault {number + 1} of {options.faults}: " +
+                  ", ".join(f"{name} {value if name == 'ended' else f'{value:.3f} s'}" for name, value in figures.items()),
+                  file=sys.stderr, flush=True)
+    return found
+
+
+def cell(name, values):
+    if not values:
+        return "-"
+    if name == "ended":
+        return f"{statistics.median(values):.0f} (most {max(values):.0f})"
+    return f"{statistics.median(values):.3f} s ({max(values):.3f})"
+
+
+def table(found):
+    """Returns the results as Markdown."""
+    lines = ["| | " + " | ".join(FIGURES) + " |", "|---" * (len(FIGURES) + 1) + "|"]
+    for side, figures in found.items():
+        lines.append(f"| {side} | " + " | ".join(cell(name, figures.get(name, [])) for name in FIGURES) + " |")
+    return "\n".join(lines)
+
+
+def parse(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
+    parser.add_argument("--build", type=Path, default=ROOT / "build" / "release", help="has bin/ and lib/")
+    parser.add_argument("--ranks", type=int, default=3)
+    parser.add_argument("--faults", type=int, default=9, help="deaths, of one rank after the other")
+    parser.add_argument("--state-mb", type=int, default=204, help="what each generation begins with")
+    parser.add_argument("--sides", default="rueda,gloo", help="which are measured, by commas")
+    options = parser.parse_args(arguments)
+    if options.ranks < 2 or options.faults < 1 or options.state_mb < 1:
+        parser.error("--ranks is 2 at least, --faults and --state-mb are 1")
+    options.sides = options.sides.split(",")
+    if not set(options.sides) <= {"rueda", "gloo"}:
+        parser.error("--sides are rueda and gloo")
+    return options
+
+
+def main():
+    options = parse()
+    try:
+        found = {side: measure(options, side) for side in options.sides}
+    except JobError as error:
+        print(f"faults.py: {error}", file=sys.stderr)
+        return 1
+    print(f"{options.faults} deaths in a job of {options.ranks} ranks on one node, {options.state_mb} MB of state; median (longest)\n")
+    print(table(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
