@@ -8,6 +8,9 @@ namespace rueda::agent {
 struct ElasticSettings {
   int min_ranks = 1;             // The number of ranks without which the job does not go on.
   int64_t timeout_ms = 600'000;  // How long it waits for them.
+  // A rank for which others have waited so long ends the generation, and is killed if it has not
+  // come back after as long again; 0: never.
+  int64_t rank_timeout_ms = 0;
   // How often a rank is started again within kRestartWindowMs, before it is given up.
   int max_restarts = 3;
 };

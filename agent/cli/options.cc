@@ -97,6 +97,7 @@ struct Flags {
   CLI::Option* min_np = nullptr;
   CLI::Option* max_restarts = nullptr;
   CLI::Option* elastic_timeout = nullptr;
+  CLI::Option* rank_timeout = nullptr;
 };
 
 constexpr double kMaxSeconds = 86400.0;
@@ -109,6 +110,7 @@ struct Seconds {
   std::optional<double> stall_check;
   std::optional<double> stall_shutdown;
   double elastic = 600;
+  double rank = 0;
 };
 
 std::optional<int64_t> to_ms(std::optional<double> seconds) {
@@ -179,6 +181,13 @@ Flags add_flags(CLI::App& app, Options& options, Seconds& seconds, ElasticSettin
                               ->check(CLI::Range(0.1, kMaxSeconds))
                               ->check(is_number())
                               ->capture_default_str();
+  flags.rank_timeout =
+      app.add_option("--rank-timeout", seconds.rank,
+                     "With --min-np: go on without a rank that stands still so many seconds, and "
+                     "kill it after as many more; 0: never")
+          ->check(CLI::Range(0.0, kMaxSeconds))
+          ->check(is_number())
+          ->capture_default_str();
   app.add_option("--stall-check-seconds", seconds.stall_check,
                  "Report a tensor for which ranks have waited so long for others; 0: never "
                  "(or $RUEDA_STALL_CHECK_TIME_SECONDS; default: the daemon's)")
@@ -418,8 +427,9 @@ std::string conflict_in(const Options& options, const Flags& flags) {
     return "--min-np " + std::to_string(options.elastic->min_ranks) + " is more than the " +
            std::to_string(options.ranks) + " ranks that are started: raise -np or lower --min-np";
   }
-  if (!*flags.min_np && (*flags.max_restarts || *flags.elastic_timeout)) {
-    return "--max-restarts and --elastic-timeout are for elastic jobs: give --min-np, too";
+  if (!*flags.min_np && (*flags.max_restarts || *flags.elastic_timeout || *flags.rank_timeout)) {
+    return "--max-restarts, --elastic-timeout and --rank-timeout are for elastic jobs: give "
+           "--min-np, too";
   }
   if (*flags.virtual_nodes && is_many_nodes) {
     return "--virtual-nodes puts all nodes on this machine, so --nnodes cannot go with it";
@@ -491,6 +501,7 @@ ParseOutcome parse_options(const std::vector<std::string>& arguments,
 
   if (*flags.min_np) {
     elastic.timeout_ms = static_cast<int64_t>(seconds.elastic * 1000);
+    elastic.rank_timeout_ms = static_cast<int64_t>(seconds.rank * 1000);
     options.elastic = elastic;
   }
   std::string conflict = conflict_in(options, flags);
@@ -505,6 +516,9 @@ ParseOutcome parse_options(const std::vector<std::string>& arguments,
   if (!conflict.empty()) return usage_error(conflict);
   options.stall_check_ms = to_ms(seconds.stall_check);
   options.stall_shutdown_ms = to_ms(seconds.stall_shutdown);
+  if (options.elastic && options.elastic->rank_timeout_ms > 0 && !options.stall_shutdown_ms) {
+    options.stall_shutdown_ms = options.elastic->rank_timeout_ms;  // It finds who stands still.
+  }
   options.start_timeout_ms = static_cast<int64_t>(seconds.start_timeout * 1000);
   options.grace_ms = static_cast<int64_t>(seconds.grace * 1000);
   options.has_prefix = !no_prefix;

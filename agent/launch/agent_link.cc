@@ -84,6 +84,7 @@ v1::AgentRequest job_request(const JobRegistration& registration) {
   if (registration.elastic) {
     spec.mutable_elastic()->set_min_ranks(registration.elastic->min_ranks);
     spec.mutable_elastic()->set_timeout_ms(registration.elastic->timeout_ms);
+    spec.mutable_elastic()->set_rank_timeout_ms(registration.elastic->rank_timeout_ms);
   }
   if (registration.node_index != 0) return request;
   spec.set_records_plan(!registration.agreement.record_plan.empty());
@@ -172,6 +173,9 @@ class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEve
     }
     if (incoming_.has_registered()) events_.on_registered();
     if (incoming_.has_failed()) events_.on_failed(failure_from(incoming_.failed()));
+    if (incoming_.has_rank_silent()) {
+      events_.on_rank_silent(Rank{incoming_.rank_silent().rank()}, incoming_.rank_silent().text());
+    }
     if (incoming_.has_timeline_opened()) open_timeline(incoming_.timeline_opened());
     if (incoming_.has_timeline_batch()) {
       write_timeline(std::move(*incoming_.mutable_timeline_batch()));

@@ -67,6 +67,8 @@ class AgentLink {
     // Gets a note for the user: where a timeline is, or why it is not written; also about
     // autotuning and plans.
     std::function<void(std::string)> on_note;
+    // A process of an elastic job lives and has not come back; the text says for how long.
+    std::function<void(Rank, std::string)> on_rank_silent = [](Rank, const std::string&) {};
     // The status is OK if the stream was closed by this side.
     std::function<void(Status)> on_closed;
   };

@@ -147,6 +147,10 @@ void Launcher::open_link(const LocalNode& node) {
       apply(supervisor_.on_job_failed(id, failure));
     });
   };
+  events.on_rank_silent = [this, gate = gate_](Rank rank, std::string text) {
+    gate->post(
+        [this, rank, text = std::move(text)] { apply(supervisor_.on_rank_silent(rank, text)); });
+  };
   events.on_note = [this, gate = gate_](std::string text) {
     gate->post([this, text = std::move(text)] { perform(Say{text}); });
   };

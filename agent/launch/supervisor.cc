@@ -154,6 +154,16 @@ bool Supervisor::end_if_none_runs(Actions& out) {
   return true;
 }
 
+Actions Supervisor::on_rank_silent(Rank rank, const std::string& text) {
+  Actions out;
+  const auto found = ranks_.find(rank);
+  if (phase_ != Phase::kRunning || found == ranks_.end() || !found->second.is_running) return out;
+  out.emplace_back(Say{text + ": killing it (--rank-timeout)"});
+  // Its end counts as its own, so that it is started again.
+  out.emplace_back(SignalRanks{SIGKILL, {rank}});
+  return out;
+}
+
 Actions Supervisor::on_restart_due(Rank rank) {
   Actions out;
   RankState& state = ranks_[rank];

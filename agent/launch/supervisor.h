@@ -114,6 +114,8 @@ class Supervisor {
 
   // `now_ms` is read by elastic jobs alone, on any clock that does not go back.
   Actions on_rank_exit(Rank rank, const ExitStatus& status, int64_t now_ms = 0);
+  // A rank of an elastic job stands still, as the text says.
+  Actions on_rank_silent(Rank rank, const std::string& text);
   Actions on_restart_due(Rank rank);
   Actions on_restart_failed(Rank rank, const std::string& text);
   Actions on_job_failed(const std::string& reporting_node, const JobFailure& failure);

@@ -1,6 +1,7 @@
 #include "daemon/core/generations/generations.h"
 
 #include <algorithm>
+#include <iterator>
 #include <type_traits>
 
 #include "daemon/base/limits.h"
@@ -94,9 +95,11 @@ NodeOffer Generations::offer() const {
   return out;
 }
 
-int Generations::awaited() const {
-  return static_cast<int>(std::count_if(survivors_.begin(), survivors_.end(),
-                                        [&](Slot slot) { return !attached_.contains(slot); }));
+std::vector<Slot> Generations::awaited_slots() const {
+  std::vector<Slot> slots;
+  std::set_difference(survivors_.begin(), survivors_.end(), attached_.begin(), attached_.end(),
+                      std::back_inserter(slots));
+  return slots;
 }
 
 bool Generations::has_newcomers() const {

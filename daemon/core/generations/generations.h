@@ -94,6 +94,9 @@ class Generations {
   const GenerationPtr& known() const { return known_; }
   // Returns which processes wait, ascending.
   const std::set<Slot>& waiting() const { return attached_; }
+  // Returns, while a generation forms, which processes of this node are waited for, ascending: they
+  // were in the one before, and live.
+  std::vector<Slot> awaited_slots() const;
   // Returns, while nobody goes on, who or what is waited for, as far as this node knows.
   std::string describe_wait() const;
 
@@ -109,8 +112,7 @@ class Generations {
 
   // --- Who is there
   NodeOffer offer() const;
-  // Returns how many processes of this node are waited for.
-  int awaited() const;
+  int awaited() const { return static_cast<int>(awaited_slots().size()); }
   // Returns whether a process waits here that is not in the generation that runs.
   bool has_newcomers() const;
   void note_newcomer(TicksMs now, const NodeOffer& offer, GenerationsOutput& output);

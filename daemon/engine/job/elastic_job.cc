@@ -60,7 +60,8 @@ ElasticJob::ElasticJob(const EngineContext& context, JobSpec spec, JobListener l
       metrics_(context.metrics.job(spec_.job)),
       generations_({context.options.node_id, draw_incarnation()},
                    spec_.layout.node(spec_.self).control_address, {}, options_of(context, spec_)),
-      timer_(context.control_loop) {}
+      timer_(context.control_loop),
+      silence_timer_(context.control_loop) {}
 
 void ElasticJob::start() {
   core::Generation first;
@@ -199,6 +200,22 @@ void ElasticJob::end_generation(const Status& why) {
   core::GenerationsOutput output;
   generations_.end_running(now(), why.message(), output);
   carry_out(std::move(output));
+  watch_silence();
+}
+
+void ElasticJob::watch_silence() {
+  const TicksMs timeout_ms = spec_.elastic->rank_timeout_ms;
+  if (timeout_ms == 0) return;
+  silence_timer_.expires_after(std::chrono::milliseconds(timeout_ms));
+  silence_timer_.async_wait(
+      lifetime_.guard([this, timeout_ms](const boost::system::error_code& error) {
+        if (error || closing_ || generations_.state() != State::kForming) return;
+        for (const core::Slot slot : generations_.awaited_slots()) {
+          listener_.on_silent(Rank{slot.value},
+                              "slot " + std::to_string(slot.value) + " has not come back for " +
+                                  std::to_string(timeout_ms) + " ms since its generation ended");
+        }
+      }));
 }
 
 void ElasticJob::on_runner_gone() {
@@ -253,6 +270,7 @@ void ElasticJob::close(const Status& why, std::function<void()> done) {
   closing_ = why;
   on_closed_ = std::move(done);
   timer_.cancel();
+  silence_timer_.cancel();
   begun_.reset();
   for (session::Session* const session : waiting_) session->job_failed(why);
   if (!runner_) return std::exchange(on_closed_, nullptr)();

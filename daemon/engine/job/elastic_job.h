@@ -71,6 +71,8 @@ class ElasticJob {
   void end_generation(const Status& why);
   void give_up(const Status& why);
   void arm_timer();
+  // Tells the launcher, later, of processes that have not come back by then.
+  void watch_silence();
   TicksMs now() const { return steady_now_ms(); }
   // Returns the process's rank in the generation that runs, or none.
   std::optional<core::GenerationSlot> place_of(core::Slot slot, LocalRank* local_rank) const;
@@ -92,6 +94,7 @@ class ElasticJob {
   std::optional<Status> closing_;
   std::function<void()> on_closed_;
   boost::asio::steady_timer timer_;
+  boost::asio::steady_timer silence_timer_;
   Lifetime lifetime_;
 };
 

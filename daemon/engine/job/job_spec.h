@@ -73,6 +73,9 @@ struct EngineContext {
 struct ElasticSpec {
   int min_ranks = 1;
   TicksMs timeout_ms = 600'000;  // How long the job waits for min_ranks.
+  // How long after the end of a generation its processes may take to come back, before the launcher
+  // is told of those that have not; 0: for ever.
+  TicksMs rank_timeout_ms = 0;
 };
 
 // A job as a launcher registers it.
@@ -128,6 +131,8 @@ struct JobListener {
   std::function<void(const Status&)> on_failed;
   // All ranks have left the epoch.
   std::function<void()> on_finished = [] {};
+  // An elastic job's process of this slot lives, and has not come back; the text says for how long.
+  std::function<void(Rank, const std::string&)> on_silent = [](Rank, const std::string&) {};
   // It is called on node 0 with what becomes of the timeline (TimelineHost).
   std::function<bool(TimelineNews)> on_timeline = [](const TimelineNews&) { return false; };
   // These are called on the coordinator's node with how the search for a setting goes, and with the

@@ -444,12 +444,14 @@ Status read_elastic(const v1::JobSpec& from, engine::JobSpec& to) {
   if (!from.has_elastic()) return Status::ok();
   engine::ElasticSpec& elastic = to.elastic.emplace();
   elastic.min_ranks = from.elastic().min_ranks();  // ElasticJob checks it.
-  const int64_t timeout_ms = from.elastic().timeout_ms();
-  if (timeout_ms < 0 || timeout_ms > kMaxStallMs) {
-    return Status(Code::kInvalidArgument, "job " + to.job + ": --elastic-timeout of " +
-                                              std::to_string(timeout_ms) + " ms is out of range");
+  for (const int64_t ms : {from.elastic().timeout_ms(), from.elastic().rank_timeout_ms()}) {
+    if (ms >= 0 && ms <= kMaxStallMs) continue;
+    return Status(Code::kInvalidArgument, "job " + to.job +
+                                              ": --elastic-timeout or --rank-timeout of " +
+                                              std::to_string(ms) + " ms is out of range");
   }
-  if (timeout_ms > 0) elastic.timeout_ms = timeout_ms;
+  if (from.elastic().timeout_ms() > 0) elastic.timeout_ms = from.elastic().timeout_ms();
+  elastic.rank_timeout_ms = from.elastic().rank_timeout_ms();
   return Status::ok();
 }
 

@@ -133,6 +133,12 @@ class LauncherStream final : public RunCall {
       const auto self = weak.lock();
       return self && self->send_timeline(news);
     };
+    listener.on_silent = [weak = std::weak_ptr(self_)](Rank rank, const std::string& text) {
+      v1::AgentEvent event;
+      event.mutable_rank_silent()->set_rank(rank.value);
+      event.mutable_rank_silent()->set_text(text);
+      if (auto self = weak.lock()) self->send(event);
+    };
     // A search has a bounded number of lines, and a plan is rarely put into force.
     listener.on_tuning = [weak = std::weak_ptr(self_)](const core::TuningLine& line) {
       if (auto self = weak.lock()) self->send(to_proto(line));

@@ -271,7 +271,7 @@ TEST_F(SupervisorTest, NothingThatHangsKeepsItFromEnding) {
 class ElasticSupervisorTest : public SupervisorTest {
  protected:
   void make(int min_ranks, int max_restarts = 3) {
-    supervisor_ = Supervisor(kGraceMs, ElasticSettings{min_ranks, 600'000, max_restarts});
+    supervisor_ = Supervisor(kGraceMs, ElasticSettings{min_ranks, 600'000, 0, max_restarts});
     start(3);
   }
   Actions exit(int rank, const ExitStatus& status, int64_t now_ms = 0) {
@@ -358,6 +358,15 @@ TEST_F(ElasticSupervisorTest, WhoAllDieTogetherAreStartedAgain) {
   const Actions last = exit(2, killed(SIGKILL));
   EXPECT_EQ(all_of_kind<AwaitRestart>(last).size(), 1u);
   EXPECT_TRUE(all_of_kind<DrainRanks>(last).empty());
+}
+
+TEST_F(ElasticSupervisorTest, WhoStandsStillIsKilledAndStartedAgain) {
+  make(1);
+  const Actions silent = supervisor_.on_rank_silent(Rank(1), "slot 1 has not come back");
+  EXPECT_EQ(said(silent), "slot 1 has not come back: killing it (--rank-timeout)\n");
+  EXPECT_TRUE(has(silent, to_ranks(SIGKILL, {1})));
+  EXPECT_EQ(all_of_kind<AwaitRestart>(exit(1, killed(SIGKILL))).size(), 1u);
+  EXPECT_TRUE(supervisor_.on_rank_silent(Rank(1), "").empty()) << "it has ended";
 }
 
 TEST_F(ElasticSupervisorTest, WhatCannotBeStartedAgainIsSaid) {

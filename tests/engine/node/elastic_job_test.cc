@@ -18,7 +18,7 @@ class ElasticJobTest : public ::testing::Test {
 
   JobSpec spec(int min_ranks, TicksMs timeout_ms = 600'000) {
     JobSpec spec = cluster_.spec("job", 0);
-    spec.elastic = ElasticSpec{min_ranks, timeout_ms};
+    spec.elastic = ElasticSpec{min_ranks, timeout_ms, 0};
     return spec;
   }
   void register_job(int min_ranks, TicksMs timeout_ms = 600'000) {
@@ -151,6 +151,27 @@ TEST_F(ElasticJobTest, AProcessThatNeverAttachedMayDie) {
   expect_place(c, 1, 2, 2);
 }
 
+TEST_F(ElasticJobTest, WhoDoesNotComeBackIsToldToTheLauncher) {
+  std::vector<std::pair<int, std::string>> silent;
+  JobListener listener;
+  listener.on_silent = [&](Rank rank, const std::string& text) {
+    silent.emplace_back(rank.value, text);
+  };
+  JobSpec watched = spec(1);
+  watched.elastic->rank_timeout_ms = 20;
+  ASSERT_TRUE(cluster_.register_on(0, watched, listener).is_ok());
+  FakeSession* a = attach(0);
+  FakeSession* b = attach(1);
+  FakeSession* c = attach(2);
+  ASSERT_TRUE(wait_for({a, b, c}));
+  cluster_.lose(*b, "was killed");
+  attach_again(a, 0);
+  ASSERT_TRUE(cluster_.run_until([&] { return !silent.empty(); }));
+  ASSERT_EQ(silent.size(), 1u);
+  EXPECT_EQ(silent[0].first, 2);
+  EXPECT_THAT(silent[0].second, HasSubstr("slot 2 has not come back for 20 ms"));
+}
+
 TEST_F(ElasticJobTest, ASlotHasOneProcess) {
   register_job(2);
   ASSERT_NE(attach(0), nullptr);
@@ -209,7 +230,7 @@ TEST_F(ElasticJobTest, WhatCannotBeElasticIsRefused) {
   EXPECT_THAT(cluster_.register_on(0, spec(0)).message(), HasSubstr("of which at least 0"));
   Cluster two({{1, 1}});
   JobSpec spread = two.spec("job", 0);
-  spread.elastic = ElasticSpec{1, 1000};
+  spread.elastic = ElasticSpec{1, 1000, 0};
   EXPECT_THAT(two.register_on(0, spread).message(),
               HasSubstr("so far elastic jobs are on one node"));
 }

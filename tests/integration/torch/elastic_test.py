@@ -114,6 +114,15 @@ class ElasticTest(IntegrationTest):
         self.assertEqual(self.sizes_of(run, 0), [3, 2, 3], run.output())
         self.assertEqual(self.pids_of(run, 1), [stopped], "it was not started again")
 
+    def test_who_stands_still_too_long_is_killed_and_started_again(self):
+        run = self.train(["--min-np", "2", "--rank-timeout", "2"], harness.amount(200, 400))
+        self.assertTrue(wait_until(lambda: "[1] step 11 " in run.output(), PATIENCE_S), run.output())
+        os.kill(self.pids_of(run, 1)[0], signal.SIGSTOP)
+        self.assert_trained(run, (0, 1, 2), harness.amount(200, 400))
+        self.assertIn("slot 1 has not come back for 2000 ms since its generation ended: killing it (--rank-timeout)", run.output())
+        self.assertEqual([len(self.pids_of(run, slot)) for slot in (0, 1, 2)], [1, 2, 1], run.output())
+        self.assertEqual(self.sizes_of(run, 0), [3, 2, 3], run.output())
+
     def test_many_deaths_one_after_the_other(self):
         run = self.train(["--min-np", "1", "--max-restarts", "100"], harness.amount(300, 1200))
         killed = set()
@@ -143,6 +152,7 @@ class BadInputTest(IntegrationTest):
         self.assert_refused("for jobs of one node so far", "-np", "2", "--min-np", "1", "--virtual-nodes", "2")
         self.assert_refused("are for elastic jobs", "-np", "2", "--max-restarts", "1")
         self.assert_refused("are for elastic jobs", "-np", "2", "--elastic-timeout", "1")
+        self.assert_refused("are for elastic jobs", "-np", "2", "--rank-timeout", "1")
 
 
 if __name__ == "__main__":
