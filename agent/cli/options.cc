@@ -118,6 +118,12 @@ std::optional<int64_t> to_ms(std::optional<double> seconds) {
   return static_cast<int64_t>(*seconds * 1000);
 }
 
+ElasticSettings with_times(ElasticSettings elastic, const Seconds& seconds) {
+  elastic.timeout_ms = static_cast<int64_t>(seconds.elastic * 1000);
+  elastic.rank_timeout_ms = static_cast<int64_t>(seconds.rank * 1000);
+  return elastic;
+}
+
 Flags add_flags(CLI::App& app, Options& options, Seconds& seconds, ElasticSettings& elastic,
                 std::string& hosts, bool& no_prefix, std::string& secret_file) {
   Flags flags;
@@ -499,11 +505,7 @@ ParseOutcome parse_options(const std::vector<std::string>& arguments,
     return usage_error(error.what());
   }
 
-  if (*flags.min_np) {
-    elastic.timeout_ms = static_cast<int64_t>(seconds.elastic * 1000);
-    elastic.rank_timeout_ms = static_cast<int64_t>(seconds.rank * 1000);
-    options.elastic = elastic;
-  }
+  if (*flags.min_np) options.elastic = with_times(elastic, seconds);
   std::string conflict = conflict_in(options, flags);
   if (conflict.empty() && *flags.hosts) {
     const bool is_spread = options.nnodes > 1 || options.virtual_nodes > 0;
