@@ -48,6 +48,7 @@ class Log:
         self.events = []
         self.other = []
         self._changed = threading.Condition()
+        self._has_ended = False
         self._thread = threading.Thread(target=self._read, args=(pipe,), daemon=True)
         self._thread.start()
 
@@ -55,22 +56,27 @@ class Log:
         for line in pipe:
             with self._changed:
                 try:
-                    self.events.append(json.loads(line))
+                    self.events.append(json.loads(line[line.index("{"):]))
                 except ValueError:
                     self.other.append(line)
                 self._changed.notify_all()
+        with self._changed:
+            self._has_ended = True
+            self._changed.notify_all()
 
     def wait_for(self, what, condition):
         with self._changed:
-            if not self._changed.wait_for(lambda: condition(self.events), PATIENCE_S):
+            self._changed.wait_for(lambda: self._has_ended or condition(self.events), PATIENCE_S)
+            if not condition(self.events):
                 raise JobError(f"{what} did not come within {PATIENCE_S} s:\n{''.join(self.other[-20:])}")
 
 
 def command_of(options, side, state_bytes, stop):
     rank = [RANK, side, str(state_bytes), stop]
     if side == "gloo":
-        return [PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(options.ranks), "--max-restarts",
-                str(options.faults), *rank]
+        # Debian's torchrun cannot leave the processes' output alone (under Python 3.11 a flag of no bit has no name).
+        return [PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(options.ranks), "--max_restarts",
+                str(options.faults), "-r", "1", "-t", "1", "--log_dir", os.path.dirname(stop), *rank]
     return [str(options.build / "bin" / "ruedarun"), "--no-prefix", "-np", str(options.ranks), "--min-np", "1", "--max-restarts",
             str(options.faults), PYTHON, *rank]
 
