@@ -2,6 +2,7 @@
 // functions.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +18,8 @@ struct NodeLayout {
   std::string control_address;
   // The node's ranks, ascending; a rank's local rank is its position in the list.
   std::vector<Rank> ranks;
+  // In an elastic job, the number of this life of the job on the node (agent.proto's NodeSpec).
+  uint64_t incarnation = 0;
 
   bool operator==(const NodeLayout&) const = default;
 };

@@ -425,11 +425,7 @@ std::string conflict_in(const Options& options, const Flags& flags) {
   if (options.agreement.is_deterministic && !options.agreement.plan.empty()) {
     return "--deterministic makes a plan of the tensors alone, so --plan cannot go with it";
   }
-  if (*flags.min_np && (is_many_nodes || *flags.virtual_nodes)) {
-    return "--min-np is for jobs of one node so far, so --nnodes and --virtual-nodes cannot go "
-           "with it";
-  }
-  if (*flags.min_np && options.elastic->min_ranks > options.ranks) {
+  if (*flags.min_np && !is_many_nodes && options.elastic->min_ranks > options.ranks) {
     return "--min-np " + std::to_string(options.elastic->min_ranks) + " is more than the " +
            std::to_string(options.ranks) + " ranks that are started: raise -np or lower --min-np";
   }

@@ -68,6 +68,7 @@ v1::AgentRequest job_request(const JobRegistration& registration) {
     out.set_node_id(node.node_id);
     out.set_control_address(node.control_address);
     for (Rank rank : node.ranks) out.add_ranks(rank.value);
+    out.set_incarnation(node.incarnation);
   }
   fill(registration.agreement, spec);
   spec.set_start_timeout_ms(registration.start_timeout_ms);
@@ -82,9 +83,13 @@ v1::AgentRequest job_request(const JobRegistration& registration) {
   spec.set_is_shared(registration.is_shared);
   spec.set_checks_finite(registration.checks_finite);
   if (registration.elastic) {
-    spec.mutable_elastic()->set_min_ranks(registration.elastic->min_ranks);
-    spec.mutable_elastic()->set_timeout_ms(registration.elastic->timeout_ms);
-    spec.mutable_elastic()->set_rank_timeout_ms(registration.elastic->rank_timeout_ms);
+    v1::ElasticSpec& elastic = *spec.mutable_elastic();
+    elastic.set_min_ranks(registration.elastic->min_ranks);
+    elastic.set_max_ranks(registration.elastic->max_ranks);
+    elastic.set_timeout_ms(registration.elastic->timeout_ms);
+    elastic.set_rank_timeout_ms(registration.elastic->rank_timeout_ms);
+    elastic.set_votes(registration.votes);
+    for (const int slot : registration.ended_slots) elastic.add_ended_slots(slot);
   }
   if (registration.node_index != 0) return request;
   spec.set_records_plan(!registration.agreement.record_plan.empty());
@@ -175,6 +180,12 @@ class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEve
     if (incoming_.has_failed()) events_.on_failed(failure_from(incoming_.failed()));
     if (incoming_.has_rank_silent()) {
       events_.on_rank_silent(Rank{incoming_.rank_silent().rank()}, incoming_.rank_silent().text());
+    }
+    if (incoming_.has_keep_votes()) {
+      events_.on_votes(incoming_.keep_votes().votes());
+      v1::AgentRequest kept;
+      kept.mutable_votes_kept()->set_number(incoming_.keep_votes().number());
+      send(std::move(kept));
     }
     if (incoming_.has_timeline_opened()) open_timeline(incoming_.timeline_opened());
     if (incoming_.has_timeline_batch()) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "agent/base/layout.h"
 #include "agent/cli/agreement_settings.h"
@@ -55,6 +56,10 @@ struct JobRegistration {
   bool checks_finite = false;
   // Present if the job is elastic.
   std::optional<ElasticSettings> elastic = std::nullopt;
+  // What the daemon before, which has died, asked to keep. It is empty if there was none.
+  std::string votes;
+  // The slots whose processes have ended since then.
+  std::vector<int> ended_slots;
 };
 
 // A job's registration with one daemon. It lasts as long as the stream.
@@ -69,6 +74,8 @@ class AgentLink {
     std::function<void(std::string)> on_note;
     // A process of an elastic job lives and has not come back; the text says for how long.
     std::function<void(Rank, std::string)> on_rank_silent = [](Rank, const std::string&) {};
+    // Keeps what a daemon that follows this one needs, before it returns.
+    std::function<void(std::string)> on_votes = [](const std::string&) {};
     // The status is OK if the stream was closed by this side.
     std::function<void(Status)> on_closed;
   };
@@ -80,6 +87,8 @@ class AgentLink {
   // Cancels the stream, and returns once on_closed has returned: must not be called from an event.
   virtual ~AgentLink() = default;
 
+  // In an elastic job, here and in the others, `rank` is the slot of the process: its position on the
+  // node.
   virtual void report_rank_failed(Rank rank, const std::string& text) = 0;
   // In an elastic job: nobody waits for the rank any more.
   virtual void report_rank_ended(Rank rank) = 0;

@@ -4,9 +4,10 @@
 #include <cstdlib>
 #include <utility>
 
+#include <signal.h>
+
 #include "agent/base/text.h"
 #include "agent/launch/agent_link.h"
-#include "agent/rendezvous/identity.h"
 #include "daemon/base/os/cpus.h"
 
 namespace rueda::agent {
@@ -168,25 +169,48 @@ void Bringup::start_daemons() {
       request.extra_args.push_back("--transport=" + transport);
     }
     local_nodes_.push_back(std::move(node));
-    const auto index = static_cast<size_t>(i);
-    daemons_.push_back(std::make_unique<PrivateDaemon>(
-        loop_, std::move(request),
-        PrivateDaemon::Events{[this, index](Result<DaemonReady> outcome) {
-                                on_daemon_ready(index, std::move(outcome));
-                              },
-                              [this, index] { events_.on_daemon_delivering(*daemons_[index]); },
-                              [this, index](ExitStatus status) {
-                                events_.on_daemon_exit(*daemons_[index], status,
-                                                       is_daemon_ready_[index]);
-                              }}));
+    requests_.push_back(std::move(request));
+    daemons_.push_back(make_daemon(static_cast<size_t>(i)));
     const Status started = daemons_.back()->start(sink_);
     if (!started.is_ok()) return fail("the daemon cannot be started: " + started.message());
     events_.on_daemon_started(*daemons_.back());
   }
 }
 
+std::unique_ptr<PrivateDaemon> Bringup::make_daemon(size_t index) {
+  PrivateDaemon::Events events;
+  events.on_ready = [this, index](Result<DaemonReady> outcome) {
+    on_daemon_ready(index, std::move(outcome));
+  };
+  events.on_delivering = [this, index] { events_.on_daemon_delivering(*daemons_[index]); };
+  events.on_exit = [this, index](ExitStatus status) {
+    events_.on_daemon_exit(*daemons_[index], status, is_daemon_ready_[index]);
+  };
+  return std::make_unique<PrivateDaemon>(loop_, requests_[index], std::move(events));
+}
+
+void Bringup::revive(size_t index, std::function<void(Status)> done) {
+  if (daemons_.empty()) return done(Status::ok());
+  if (daemons_[index]->is_running()) {
+    daemons_[index]->send_signal(SIGKILL);
+    return done({Code::kUnavailable, "the daemon of before has not ended yet"});
+  }
+  requests_[index].control_port = port_of(local_nodes_[index].control_address);
+  requests_[index].http_port = port_of(local_nodes_[index].http_address);
+  is_daemon_ready_[index] = false;
+  daemons_[index] = make_daemon(index);
+  const Status started = daemons_[index]->start(sink_);
+  if (!started.is_ok()) return done(started);
+  revivals_[index] = std::move(done);
+  events_.on_daemon_started(*daemons_[index]);
+}
+
 void Bringup::on_daemon_ready(size_t index, Result<DaemonReady> outcome) {
   LocalNode& node = local_nodes_[index];
+  if (const auto revival = revivals_.extract(index)) {
+    is_daemon_ready_[index] = outcome.is_ok();
+    return revival.mapped()(outcome.status());
+  }
   if (!outcome.is_ok()) {
     return fail("the daemon of " + node.node_id + " did not start: " + outcome.status().message());
   }
@@ -226,8 +250,8 @@ void Bringup::lay_out_here() {
   const JobIdentity& made = identity.value();
   JobLayout job{made.job_id, made.token, {}, made.master_addr, made.master_port};
   for (size_t i = 0; i < local_nodes_.size(); ++i) {
-    job.nodes.push_back(
-        {local_nodes_[i].node_id, local_nodes_[i].control_address, blocks.value()[i]});
+    job.nodes.push_back({local_nodes_[i].node_id, local_nodes_[i].control_address,
+                         blocks.value()[i], new_incarnation()});
   }
   is_over_ = true;
   events_.on_ready(std::move(job));
@@ -272,7 +296,7 @@ void Bringup::enter() {
   rendezvous_call_ = RendezvousCall::start(
       endpoint,
       {options_.node_rank, options_.nnodes, options_.ranks, node.node_id, node.control_address,
-       options_.rdzv_id, launcher_, guesses_host_},
+       options_.rdzv_id, launcher_, guesses_host_, incarnation_},
       options_.rdzv_secret, options_.start_timeout_ms,
       {[this, gate = gate_](Result<JobLayout> outcome) {
          gate->post([this, outcome = std::move(outcome)] { on_entered(outcome); });

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,6 +20,7 @@
 #include "agent/launch/agent_link.h"
 #include "agent/process/daemon_process.h"
 #include "agent/process/output.h"
+#include "agent/rendezvous/identity.h"
 #include "agent/rendezvous/rendezvous.h"
 #include "daemon/base/loop_gate.h"
 
@@ -63,12 +65,17 @@ class Bringup {
   std::string overdue_text() const;
 
   const std::vector<LocalNode>& local_nodes() const { return local_nodes_; }
+  // Starts the node's private daemon again, which has died or does not answer, where the others find
+  // it. `done` is called once it serves, or its start has failed. A daemon that is not private is
+  // found where it was: `done` is called at once.
+  void revive(size_t index, std::function<void(Status)> done);
   void signal_daemons(int signal);
   bool has_running_daemons() const;
   void resume_output();
 
  private:
   void use_running_daemon(const std::string& socket);
+  std::unique_ptr<PrivateDaemon> make_daemon(size_t index);
   void start_daemons();
   // Binds ranks beside a daemon that runs already.
   void bind_beside(const DaemonDescription& daemon, LocalNode& node);
@@ -100,7 +107,10 @@ class Bringup {
   OwnHost private_host_;
   bool guesses_host_ = false;
   std::string launcher_;
+  const uint64_t incarnation_ = new_incarnation();
+  std::vector<DaemonRequest> requests_;  // Of the private daemons.
   std::vector<std::unique_ptr<PrivateDaemon>> daemons_;
+  std::map<size_t, std::function<void(Status)>> revivals_;  // By index, while one is under way.
   std::vector<bool> is_daemon_ready_;
   std::unique_ptr<RendezvousServer> rendezvous_server_;
   std::unique_ptr<RendezvousCall> rendezvous_call_;

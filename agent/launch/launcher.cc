@@ -35,6 +35,19 @@ std::string user_name() {
   return entry != nullptr ? entry->pw_name : std::to_string(::geteuid());
 }
 
+// Returns the position of the rank among a node's, or -1.
+int slot_in(const std::vector<Rank>& ranks, Rank rank) {
+  const auto found = std::find(ranks.begin(), ranks.end(), rank);
+  return found == ranks.end() ? -1 : static_cast<int>(found - ranks.begin());
+}
+
+// Of a job on several nodes, a launcher knows its own ranks alone: the others' may be enough.
+std::optional<ElasticSettings> settings_here(const Options& options) {
+  std::optional<ElasticSettings> elastic = options.elastic;
+  if (elastic && options.nnodes > 1) elastic->min_ranks = 1;
+  return elastic;
+}
+
 bool is_ignored(int signal) {
   struct sigaction current {};
   return ::sigaction(signal, nullptr, &current) == 0 && current.sa_handler == SIG_IGN;
@@ -57,7 +70,7 @@ Launcher::Launcher(Options options)
       start_timer_(loop_),
       timer_(loop_),
       drain_timer_(loop_),
-      supervisor_(options_.grace_ms, options_.elastic),
+      supervisor_(options_.grace_ms, settings_here(options_)),
       guardian_(loop_, options_.grace_ms, [this](const std::string& text) { perform(Say{text}); }),
       bringup_(loop_, gate_, options_, err_sink_ ? *err_sink_ : *out_sink_,
                {[this](JobLayout job) { on_layout(std::move(job)); },
@@ -122,11 +135,54 @@ void Launcher::arm_start_timer() {
 void Launcher::on_layout(JobLayout job) {
   job_ = std::move(job);
   if (options_.is_verbose) perform(Say{"registering " + job_.job_id});
-  open_links_count_ = bringup_.local_nodes().size();
-  for (const LocalNode& node : bringup_.local_nodes()) open_link(node);
+  registrations_.resize(bringup_.local_nodes().size());
+  for (size_t i = 0; i < registrations_.size(); ++i) open_link(i);
 }
 
-void Launcher::open_link(const LocalNode& node) {
+AgentLink::Events Launcher::events_of(size_t index) {
+  const std::string id = bringup_.local_nodes()[index].node_id;
+  AgentLink::Events events;
+  events.on_registered = [this, gate = gate_, index] {
+    gate->post([this, index] { on_registered(index); });
+  };
+  events.on_failed = [this, gate = gate_, id](JobFailure failure) {
+    gate->post([this, id, failure = std::move(failure)] {
+      apply(supervisor_.on_job_failed(id, failure));
+    });
+  };
+  events.on_rank_silent = [this, gate = gate_, index](Rank slot, std::string text) {
+    gate->post([this, index, slot, text = std::move(text)] {
+      const std::vector<Rank>& ranks = ranks_of(bringup_.local_nodes()[index]);
+      if (slot.value < 0 || static_cast<size_t>(slot.value) >= ranks.size()) return;
+      apply(supervisor_.on_rank_silent(ranks[static_cast<size_t>(slot.value)], text));
+    });
+  };
+  // What is posted is kept: it comes before whatever makes it needed.
+  events.on_votes = [this, gate = gate_, index](std::string votes) {
+    gate->post([this, index, votes = std::move(votes)] { registrations_[index].votes = votes; });
+  };
+  events.on_note = [this, gate = gate_](std::string text) {
+    gate->post([this, text = std::move(text)] { perform(Say{text}); });
+  };
+  events.on_closed = [this, gate = gate_, index](Status status) {
+    gate->post([this, index, status = std::move(status)] { on_link_closed(index, status); });
+  };
+  return events;
+}
+
+const std::vector<Rank>& Launcher::ranks_of(const LocalNode& node) const {
+  return job_.nodes[static_cast<size_t>(node.node_index)].ranks;
+}
+
+void Launcher::open_link(size_t index) {
+  const LocalNode& node = bringup_.local_nodes()[index];
+  Registration& own = registrations_[index];
+  std::vector<int> ended_slots;
+  own.told.clear();
+  for (const auto& [rank, failure] : own.ended_meanwhile) {
+    ended_slots.push_back(slot_in(ranks_of(node), rank));
+    own.told.insert(rank);
+  }
   const JobRegistration registration{job_,
                                      node.node_index,
                                      user_name(),
@@ -138,41 +194,85 @@ void Launcher::open_link(const LocalNode& node) {
                                      node.node_index == 0 ? options_.timeline : "",
                                      options_.timeline_has_chunks,
                                      options_.checks_finite,
-                                     options_.elastic};
-  const std::string id = node.node_id;
-  AgentLink::Events events;
-  events.on_registered = [this, gate = gate_] { gate->post([this] { on_registered(); }); };
-  events.on_failed = [this, gate = gate_, id](JobFailure failure) {
-    gate->post([this, id, failure = std::move(failure)] {
-      apply(supervisor_.on_job_failed(id, failure));
-    });
-  };
-  events.on_rank_silent = [this, gate = gate_](Rank rank, std::string text) {
-    gate->post(
-        [this, rank, text = std::move(text)] { apply(supervisor_.on_rank_silent(rank, text)); });
-  };
-  events.on_note = [this, gate = gate_](std::string text) {
-    gate->post([this, text = std::move(text)] { perform(Say{text}); });
-  };
-  events.on_closed = [this, gate = gate_, id](Status status) {
-    gate->post([this, id, status = std::move(status)] { on_link_closed(id, status); });
-  };
+                                     options_.elastic,
+                                     own.votes,
+                                     std::move(ended_slots)};
+  ++open_links_count_;
+  AgentLink::Events events = events_of(index);
   const std::function<void(Status)> on_closed = events.on_closed;
   Result<std::unique_ptr<AgentLink>> link =
       AgentLink::open(node.socket, registration, std::move(events));
   if (!link.is_ok()) return on_closed(link.status());
-  links_.push_back(std::move(link).value());
+  own.link = std::move(link).value();
 }
 
-void Launcher::on_registered() {
-  ++registered_count_;
-  if (registered_count_ == bringup_.local_nodes().size() && !is_closing_links_) start_ranks();
+void Launcher::on_registered(size_t index) {
+  Registration& registration = registrations_[index];
+  registration.is_registered = true;
+  if (registered_count_ < registrations_.size()) {
+    ++registered_count_;
+    if (registered_count_ == registrations_.size() && !is_closing_links_) start_ranks();
+    return;
+  }
+  for (const auto& [rank, failure] : std::exchange(registration.ended_meanwhile, {})) {
+    if (!registration.told.contains(rank)) report_slot(rank, failure.empty() ? nullptr : &failure);
+  }
+  apply(supervisor_.on_node_revived(bringup_.local_nodes()[index].node_id));
 }
 
-void Launcher::on_link_closed(const std::string& node_id, const Status& status) {
+void Launcher::on_link_closed(size_t index, const Status& status) {
   --open_links_count_;
-  if (!status.is_ok()) apply(supervisor_.on_link_lost(node_id, status.message()));
-  if (is_closing_links_ && open_links_count_ == 0) apply(supervisor_.on_links_closed());
+  Registration& registration = registrations_[index];
+  const bool was_registered = std::exchange(registration.is_registered, false);
+  const bool is_revival = registered_count_ == registrations_.size() && !was_registered;
+  registration.link.reset();
+  const std::string& node_id = bringup_.local_nodes()[index].node_id;
+  if (is_closing_links_ && open_links_count_ == 0) {
+    apply(supervisor_.on_links_closed());
+  } else if (!status.is_ok() && is_revival && !is_closing_links_) {
+    apply(supervisor_.on_revival_failed(node_id, status.message(), steady_now_ms()));
+  } else if (!status.is_ok()) {
+    apply(supervisor_.on_link_lost(node_id, status.message(), steady_now_ms()));
+  }
+}
+
+void Launcher::perform(const ReviveNode& action) {
+  const size_t index = index_of(action.node_id);
+  registrations_[index].revival = std::make_unique<boost::asio::steady_timer>(
+      loop_, std::chrono::milliseconds(action.after_ms));
+  registrations_[index].revival->async_wait([this, index](const boost::system::error_code& error) {
+    if (error || is_closing_links_ || is_stopping_daemons_) return;
+    bringup_.revive(index, [this, index](const Status& status) {
+      if (is_closing_links_) return;
+      if (status.is_ok()) return open_link(index);
+      apply(supervisor_.on_revival_failed(bringup_.local_nodes()[index].node_id, status.message(),
+                                          steady_now_ms()));
+    });
+  });
+}
+
+size_t Launcher::index_of(const std::string& node_id) const {
+  const std::vector<LocalNode>& nodes = bringup_.local_nodes();
+  const auto it = std::find_if(nodes.begin(), nodes.end(),
+                               [&](const LocalNode& node) { return node.node_id == node_id; });
+  return static_cast<size_t>(it - nodes.begin());
+}
+
+void Launcher::report_slot(Rank rank, const std::string* failure) {
+  for (size_t i = 0; i < registrations_.size(); ++i) {
+    const int position = slot_in(ranks_of(bringup_.local_nodes()[i]), rank);
+    if (position < 0) continue;
+    const Rank slot{position};
+    Registration& registration = registrations_[i];
+    if (!registration.is_registered) {
+      registration.ended_meanwhile[rank] = failure ? *failure : "";
+      registration.told.erase(rank);
+    } else if (failure) {
+      registration.link->report_rank_failed(slot, *failure);
+    } else {
+      registration.link->report_rank_ended(slot);
+    }
+  }
 }
 
 void Launcher::start_ranks() {
@@ -181,7 +281,7 @@ void Launcher::start_ranks() {
     if (!node.http_address.empty()) http_addresses_.push_back(node.http_address);
   }
   for (const LocalNode& node : bringup_.local_nodes()) {
-    const size_t local_size = job_.nodes[static_cast<size_t>(node.node_index)].ranks.size();
+    const size_t local_size = ranks_of(node).size();
     for (size_t k = 0; k < local_size; ++k) {
       const Status started = start_rank(node, static_cast<int>(k));
       if (started.is_ok()) continue;
@@ -193,8 +293,7 @@ void Launcher::start_ranks() {
 }
 
 Status Launcher::start_rank(const LocalNode& node, int local_rank) {
-  const Rank rank =
-      job_.nodes[static_cast<size_t>(node.node_index)].ranks[static_cast<size_t>(local_rank)];
+  const Rank rank = ranks_of(node)[static_cast<size_t>(local_rank)];
   auto process = std::make_unique<RankProcess>(
       loop_, rank,
       RankProcess::Events{[this, rank](ExitStatus status) { on_rank_exit(rank, status); },
@@ -230,7 +329,9 @@ void Launcher::on_rank_exit(Rank rank, const ExitStatus& status) {
 
 void Launcher::on_daemon_exit(const PrivateDaemon& daemon, ExitStatus status, bool was_ready) {
   guardian_.forget_daemon(daemon.pid());
-  if (was_ready) apply(supervisor_.on_daemon_exit(daemon.node_id(), daemon.pid(), status));
+  if (was_ready) {
+    apply(supervisor_.on_daemon_exit(daemon.node_id(), daemon.pid(), status, steady_now_ms()));
+  }
   check_daemons();
 }
 
@@ -267,12 +368,13 @@ void Launcher::perform(const StartTimer& action) {
 }
 
 void Launcher::perform(const ReportRankFailed& action) {
-  for (const auto& link : links_) link->report_rank_failed(action.rank, action.text);
+  if (options_.elastic) return report_slot(action.rank, &action.text);
+  for (const Registration& registration : registrations_) {
+    if (registration.link) registration.link->report_rank_failed(action.rank, action.text);
+  }
 }
 
-void Launcher::perform(const ReportRankEnded& action) {
-  for (const auto& link : links_) link->report_rank_ended(action.rank);
-}
+void Launcher::perform(const ReportRankEnded& action) { report_slot(action.rank, nullptr); }
 
 void Launcher::perform(const AwaitRestart& action) {
   // Ranks that died together are not started at the same moment.
@@ -286,15 +388,18 @@ void Launcher::perform(const AwaitRestart& action) {
 }
 
 void Launcher::perform(const RestartRank& action) {
-  const LocalNode& node = bringup_.local_nodes().front();  // An elastic job is on one node.
   // The process that died has written what it had to.
   std::erase_if(ranks_, [&](const auto& process) {
     if (process->rank() != action.rank) return false;
     process->finish_output();
     return true;
   });
-  const Status started = start_rank(node, action.rank.value);
-  if (!started.is_ok()) apply(supervisor_.on_restart_failed(action.rank, started.message()));
+  for (const LocalNode& node : bringup_.local_nodes()) {
+    const int slot = slot_in(ranks_of(node), action.rank);
+    if (slot < 0) continue;
+    const Status started = start_rank(node, slot);
+    if (!started.is_ok()) apply(supervisor_.on_restart_failed(action.rank, started.message()));
+  }
 }
 
 void Launcher::perform(const DrainRanks&) {
@@ -363,13 +468,17 @@ void Launcher::perform(const CloseLinks&) {
   is_closing_links_ = true;
   start_timer_.cancel();
   bringup_.cancel();
-  for (const auto& link : links_) link->close();
+  for (const Registration& registration : registrations_) {
+    if (registration.link) registration.link->close();
+  }
   if (open_links_count_ == 0) apply(supervisor_.on_links_closed());
 }
 
 void Launcher::perform(const CancelLinks&) {
   if (is_awaiting_leftovers_) kill_leftover_groups();
-  for (const auto& link : links_) link->cancel();
+  for (const Registration& registration : registrations_) {
+    if (registration.link) registration.link->cancel();
+  }
 }
 
 void Launcher::perform(const SignalDaemons& action) {

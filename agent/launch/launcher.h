@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -41,9 +42,15 @@ class Launcher {
   void wait_for_signals();
   void arm_start_timer();
   void on_layout(JobLayout job);
-  void open_link(const LocalNode& node);
-  void on_registered();
-  void on_link_closed(const std::string& node_id, const Status& status);
+  void open_link(size_t index);
+  AgentLink::Events events_of(size_t index);
+  void on_registered(size_t index);
+  void on_link_closed(size_t index, const Status& status);
+  size_t index_of(const std::string& node_id) const;
+  const std::vector<Rank>& ranks_of(const LocalNode& node) const;
+  // In an elastic job: tells the daemon of the rank's node that the rank has ended, and how, if badly,
+  // as soon as there is a daemon.
+  void report_slot(Rank rank, const std::string* failure);
   void start_ranks();
   Status start_rank(const LocalNode& node, int local_rank);
   void on_rank_exit(Rank rank, const ExitStatus& status);
@@ -59,6 +66,7 @@ class Launcher {
   void perform(const ReportRankEnded& action);
   void perform(const AwaitRestart& action);
   void perform(const RestartRank& action);
+  void perform(const ReviveNode& action);
   void perform(const DrainRanks& action);
   void perform(const CloseLinks& action);
   void perform(const CancelLinks& action);
@@ -91,7 +99,18 @@ class Launcher {
   Guardian guardian_;
   Bringup bringup_;
   JobLayout job_;
-  std::vector<std::unique_ptr<AgentLink>> links_;
+  // The registration of the job on one of the local nodes.
+  struct Registration {
+    std::unique_ptr<AgentLink> link;
+    bool is_registered = false;
+    std::string votes;  // What the daemon has asked to keep.
+    // The ranks that have ended while the node had no daemon, and how, if badly; and those of them
+    // that the next daemon is told with the job, before a process in their place may attach.
+    std::map<Rank, std::string> ended_meanwhile;
+    std::set<Rank> told;
+    std::unique_ptr<boost::asio::steady_timer> revival;
+  };
+  std::vector<Registration> registrations_;  // By index among the local nodes.
   size_t registered_count_ = 0;
   size_t open_links_count_ = 0;
   std::vector<std::unique_ptr<RankProcess>> ranks_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include <signal.h>
 
@@ -142,6 +143,48 @@ bool Supervisor::go_on_without(Rank rank, const ExitStatus& status, int64_t now_
   return true;
 }
 
+bool Supervisor::go_on_without_daemon(const std::string& node_id, const std::string& text,
+                                      int64_t now_ms, Actions& out) {
+  NodeState& node = nodes_[node_id];
+  if (std::exchange(node.is_away, true)) return true;  // It has been heard of already.
+  node.away_since_ms = now_ms;
+  node.attempts = 0;
+  std::erase_if(node.lost_ms, [&](int64_t at) { return now_ms - at > kRestartWindowMs; });
+  node.lost_ms.push_back(now_ms);
+  if (static_cast<int>(node.lost_ms.size()) > elastic_->max_restarts) {
+    out.emplace_back(Say{text + ", for the " + std::to_string(node.lost_ms.size()) +
+                         "th time in 10 minutes (--max-restarts)"});
+    return false;
+  }
+  out.emplace_back(Say{text + "; its ranks go on with the daemon that follows it"});
+  out.emplace_back(ReviveNode{node_id, 0});
+  return true;
+}
+
+Actions Supervisor::on_node_revived(const std::string& node_id) {
+  Actions out;
+  nodes_[node_id].is_away = false;
+  if (phase_ == Phase::kRunning) out.emplace_back(Say{"node " + node_id + " has a daemon again"});
+  return out;
+}
+
+Actions Supervisor::on_revival_failed(const std::string& node_id, const std::string& text,
+                                      int64_t now_ms) {
+  Actions out;
+  if (phase_ != Phase::kRunning) return out;
+  NodeState& node = nodes_[node_id];
+  if (now_ms - node.away_since_ms < elastic_->timeout_ms) {
+    const int64_t after_ms = std::min(kFirstRevivalMs << std::min(node.attempts++, 16), kFirstBackoffMs);
+    out.emplace_back(ReviveNode{node_id, after_ms});
+    return out;
+  }
+  out.emplace_back(Say{"node " + node_id + " has no daemon again within --elastic-timeout: " + text +
+                       "; ending the job"});
+  begin_ending(1, out);
+  end_if_none_runs(out);
+  return out;
+}
+
 void Supervisor::end_if_nobody_is_left(Actions& out) {
   if (phase_ != Phase::kRunning || !running_ranks().empty()) return;
   if (has_anybody_ended_well()) exit_code_ = 0;
@@ -236,20 +279,23 @@ Actions Supervisor::on_job_failed(const std::string& reporting_node, const JobFa
   return out;
 }
 
-Actions Supervisor::on_link_lost(const std::string& node_id, const std::string& text) {
+Actions Supervisor::on_link_lost(const std::string& node_id, const std::string& text,
+                                 int64_t now_ms) {
   if (phase_ == Phase::kStarting) {
     return on_start_failed(1, "the daemon of node " + node_id + " did not take the job: " + text);
   }
   if (phase_ != Phase::kRunning) return {};
   Actions out;
-  out.emplace_back(Say{"lost the daemon of node " + node_id + ": " + text + "; ending the job"});
+  const std::string lost = "lost the daemon of node " + node_id + ": " + text;
+  if (elastic_ && go_on_without_daemon(node_id, lost, now_ms, out)) return out;
+  out.emplace_back(Say{lost + "; ending the job"});
   begin_ending(1, out);
   end_if_none_runs(out);
   return out;
 }
 
-Actions Supervisor::on_daemon_exit(const std::string& node_id, pid_t pid,
-                                   const ExitStatus& status) {
+Actions Supervisor::on_daemon_exit(const std::string& node_id, pid_t pid, const ExitStatus& status,
+                                   int64_t now_ms) {
   if (phase_ >= Phase::kStoppingDaemons) return {};
   const std::string line =
       "the daemon of node " + node_id + " (pid " + std::to_string(pid) + ") " + status.to_string();
@@ -264,6 +310,7 @@ Actions Supervisor::on_daemon_exit(const std::string& node_id, pid_t pid,
     return out;
   }
   Actions out;
+  if (elastic_ && go_on_without_daemon(node_id, line, now_ms, out)) return out;
   out.emplace_back(Say{line + "; ending the job"});
   begin_ending(1, out);
   end_if_none_runs(out);

@@ -43,7 +43,8 @@ struct ReportRankFailed {
   bool operator==(const ReportRankFailed&) const = default;
 };
 // Asks the launcher to tell the daemons, of an elastic job, that the rank has ended well. Here, and
-// wherever elastic jobs are meant, a rank stands for its slot: the rank of the first generation.
+// wherever elastic jobs are meant, a rank stands for the process's slot, which had that rank in the
+// first generation.
 struct ReportRankEnded {
   Rank rank;
   bool operator==(const ReportRankEnded&) const = default;
@@ -58,6 +59,14 @@ struct AwaitRestart {
 struct RestartRank {
   Rank rank;
   bool operator==(const RestartRank&) const = default;
+};
+// Asks the launcher to find the daemon of this node again after this time, or to start it again if it
+// is private, and to register the elastic job with it; it calls on_node_revived() or
+// on_revival_failed().
+struct ReviveNode {
+  std::string node_id;
+  int64_t after_ms = 0;
+  bool operator==(const ReviveNode&) const = default;
 };
 // Asks the launcher to take the last output of the ranks and to end what they left running; it then
 // calls on_drained().
@@ -87,7 +96,7 @@ struct Finish {
 
 using Action =
     std::variant<Say, SignalRanks, StartTimer, ReportRankFailed, ReportRankEnded, AwaitRestart,
-                 RestartRank, DrainRanks, CloseLinks, CancelLinks, SignalDaemons, Finish>;
+                 RestartRank, ReviveNode, DrainRanks, CloseLinks, CancelLinks, SignalDaemons, Finish>;
 using Actions = std::vector<Action>;
 
 // Holds a daemon's report that the job has failed.
@@ -120,9 +129,12 @@ class Supervisor {
   Actions on_restart_failed(Rank rank, const std::string& text);
   Actions on_job_failed(const std::string& reporting_node, const JobFailure& failure);
   // Reports that a stream to a daemon ended although this side did not close it.
-  Actions on_link_lost(const std::string& node_id, const std::string& text);
+  Actions on_link_lost(const std::string& node_id, const std::string& text, int64_t now_ms = 0);
   // Reports that a private daemon ended.
-  Actions on_daemon_exit(const std::string& node_id, pid_t pid, const ExitStatus& status);
+  Actions on_daemon_exit(const std::string& node_id, pid_t pid, const ExitStatus& status,
+                         int64_t now_ms = 0);
+  Actions on_node_revived(const std::string& node_id);
+  Actions on_revival_failed(const std::string& node_id, const std::string& text, int64_t now_ms);
   // Reports that the launcher was told to end, by SIGINT, SIGTERM or SIGHUP.
   Actions on_signal(int signal);
   // Returns true if the launcher was told to end by a signal.
@@ -159,12 +171,24 @@ class Supervisor {
     std::vector<int64_t> died_ms;  // When it died, within the last kRestartWindowMs.
   };
 
+  // A node of an elastic job, whose daemon may die and be followed by another.
+  struct NodeState {
+    bool is_away = false;
+    int64_t away_since_ms = 0;
+    int attempts = 0;               // To find its daemon again, since then.
+    std::vector<int64_t> lost_ms;  // When it was lost, within the last kRestartWindowMs.
+  };
+
   std::vector<Rank> running_ranks() const;
   void signal_running_ranks(int signal, Actions& out);
   void begin_ending(int exit_code, Actions& out);
   void on_rank_failed(Rank rank, const ExitStatus& status, Actions& out);
   // A rank of an elastic job died while the job runs. Returns false if the job cannot go on.
   bool go_on_without(Rank rank, const ExitStatus& status, int64_t now_ms, Actions& out);
+  // The daemon of a node is lost, for this reason, while the job runs. Returns false if the job cannot
+  // go on.
+  bool go_on_without_daemon(const std::string& node_id, const std::string& text, int64_t now_ms,
+                            Actions& out);
   // Returns how many ranks run or will be started again.
   int expected_ranks() const;
   bool has_anybody_ended_well() const;
@@ -184,6 +208,7 @@ class Supervisor {
   int exit_code_ = 0;
   int user_signal_count_ = 0;
   std::map<Rank, RankState> ranks_;
+  std::map<std::string, NodeState> nodes_;
   std::set<std::string> delivering_;  // nodes whose daemons were reported to be delivering
   // The rank whose failure began the end. It is left out of the summary of the others.
   std::optional<Rank> culprit_;

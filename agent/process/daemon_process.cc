@@ -66,9 +66,9 @@ std::vector<std::string> daemon_argv(const DaemonRequest& request, int ready_fd)
                                "--node-id", request.node_id,
                                "--socket", request.socket,
                                "--listen-host", request.listen_host,
-                               "--control-port", "0",
+                               "--control-port", std::to_string(request.control_port),
                                "--data-port", "0",
-                               "--http-port", "0",
+                               "--http-port", std::to_string(request.http_port),
                                "--ready-fd", std::to_string(ready_fd),
                                "--leash-fd", "0",
                                "--log-level", request.log_level};

@@ -46,6 +46,9 @@ struct DaemonRequest {
   // If true, the daemon is one of several on this machine, each of which stands for a machine. It
   // does so for NCCL, too, which allows one member on each GPU of a host.
   bool is_virtual = false;
+  // A daemon that follows one that has died is found where that was; 0: anywhere.
+  int control_port = 0;
+  int http_port = 0;
 };
 
 // Returns the command line. `ready_fd` is the number of the descriptor that the daemon finds open.

@@ -1,5 +1,7 @@
 #include "agent/rendezvous/identity.h"
 
+#include <chrono>
+
 #include "agent/base/network.h"
 #include "agent/base/text.h"
 #include "daemon/base/limits.h"
@@ -14,6 +16,12 @@ Result<JobIdentity> make_identity(const std::string& master_addr) {
   if (!token.is_ok()) return token.status();
   if (!port.is_ok()) return port.status();
   return JobIdentity{"job-" + to_hex(name.value()), token.value(), master_addr, port.value()};
+}
+
+uint64_t new_incarnation() {
+  const auto since = std::chrono::system_clock::now().time_since_epoch();
+  return static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::microseconds>(since).count());
 }
 
 }  // namespace rueda::agent

@@ -31,6 +31,7 @@ struct Arrival {
   std::string launcher;
   // True if the host of control_address is only a guess.
   bool guesses_host = false;
+  uint64_t incarnation = 0;  // See NodeLayout.
 };
 
 inline constexpr size_t kLauncherBytes = 16;

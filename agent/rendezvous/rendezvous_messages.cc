@@ -14,12 +14,15 @@ v1::EnterRequest to_proto(const Arrival& arrival) {
   out.set_rdzv_id(arrival.rdzv_id);
   out.set_launcher(arrival.launcher);
   out.set_guesses_host(arrival.guesses_host);
+  out.set_incarnation(arrival.incarnation);
+  out.set_incarnation(arrival.incarnation);
   return out;
 }
 
 Arrival from_proto(const v1::EnterRequest& request) {
-  return {request.node_rank(),       request.nnodes(),  request.nproc(),    request.node_id(),
-          request.control_address(), request.rdzv_id(), request.launcher(), request.guesses_host()};
+  return {request.node_rank(), request.nnodes(),          request.nproc(),
+          request.node_id(),   request.control_address(), request.rdzv_id(),
+          request.launcher(),  request.guesses_host(),    request.incarnation()};
 }
 
 v1::EnterReply to_proto(const JobIdentity& identity, const std::vector<NodeLayout>& nodes) {
@@ -33,6 +36,7 @@ v1::EnterReply to_proto(const JobIdentity& identity, const std::vector<NodeLayou
     out.set_node_id(node.node_id);
     out.set_control_address(node.control_address);
     for (Rank rank : node.ranks) out.add_ranks(rank.value);
+    out.set_incarnation(node.incarnation);
   }
   return reply;
 }
@@ -43,6 +47,7 @@ JobLayout from_proto(const v1::EnterReply& reply) {
     NodeLayout& added = out.nodes.emplace_back();
     added.node_id = node.node_id();
     added.control_address = node.control_address();
+    added.incarnation = node.incarnation();
     for (int rank : node.ranks()) added.ranks.push_back(Rank(rank));
   }
   return out;

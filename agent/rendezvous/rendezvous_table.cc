@@ -108,7 +108,7 @@ Result<std::vector<NodeLayout>> RendezvousTable::lay_out() {
         out.begin(), out.end(),
         [&arrival = arrival](const NodeLayout& node) { return node.node_id == arrival.node_id; });
     if (same == out.end()) {
-      out.push_back({arrival.node_id, arrival.control_address, ranks});
+      out.push_back({arrival.node_id, arrival.control_address, ranks, arrival.incarnation});
     } else {
       same->ranks.insert(same->ranks.end(), ranks.begin(), ranks.end());
     }

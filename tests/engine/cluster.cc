@@ -37,6 +37,28 @@ void RoutedPlane::send(LinkId link, const CommunicatorMessage& message) {
   router_.route(self_, static_cast<int>(link) - 1, message);
 }
 
+void RoutedPlane::send(LinkId link, const GenerationPacket& packet) {
+  router_.route(self_, static_cast<int>(link) - 1, packet);
+}
+
+std::string RoutedPlane::encode(const core::GenerationMessage& message) const {
+  router_.encoded_messages.push_back(message);
+  return std::to_string(router_.encoded_messages.size() - 1);
+}
+
+Result<core::GenerationMessage> RoutedPlane::decode(const std::string& body) const {
+  return router_.encoded_messages.at(std::stoul(body));
+}
+
+std::string RoutedPlane::encode(const core::GenerationVotes& votes) const {
+  router_.encoded_votes.push_back(votes);
+  return std::to_string(router_.encoded_votes.size() - 1);
+}
+
+Result<core::GenerationVotes> RoutedPlane::decode_votes(const std::string& bytes) const {
+  return router_.encoded_votes.at(std::stoul(bytes));
+}
+
 RoutedPlane& Router::add_node() {
   planes_.push_back(std::make_unique<RoutedPlane>(*this, static_cast<int>(planes_.size())));
   events_.push_back(nullptr);
@@ -73,6 +95,14 @@ void Router::route(int from, int to, const CommunicatorMessage& message) {
   boost::asio::post(loop_, [this, from, to, message] {
     ControlEvents* events = events_[static_cast<size_t>(to)];
     if (events) events->on_communicator(static_cast<LinkId>(from) + 1, message);
+  });
+}
+
+void Router::route(int from, int to, const GenerationPacket& packet) {
+  if (is_cut(from, to)) return;
+  boost::asio::post(loop_, [this, from, to, packet] {
+    ControlEvents* events = events_[static_cast<size_t>(to)];
+    if (events) events->on_generation(static_cast<LinkId>(from) + 1, packet);
   });
 }
 

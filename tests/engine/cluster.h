@@ -32,6 +32,12 @@ class RoutedPlane final : public ControlPlane {
   void send(LinkId link, const TimelineMessage& message) override;
   void send(LinkId link, const NonfiniteMessage& message) override;
   void send(LinkId link, const CommunicatorMessage& message) override;
+  void send(LinkId link, const GenerationPacket& packet) override;
+  // A body is the number of what it stands for, which the router keeps.
+  std::string encode(const core::GenerationMessage& message) const override;
+  Result<core::GenerationMessage> decode(const std::string& body) const override;
+  std::string encode(const core::GenerationVotes& votes) const override;
+  Result<core::GenerationVotes> decode_votes(const std::string& bytes) const override;
 
   std::map<LinkId, int> users;
 
@@ -50,11 +56,14 @@ class Router {
   void route(int from, int to, TimelineMessage message);
   void route(int from, int to, NonfiniteMessage message);
   void route(int from, int to, const CommunicatorMessage& message);
+  void route(int from, int to, const GenerationPacket& packet);
   // Cuts the link: both ends hear that it is lost, and nothing goes over it any more.
   void cut(int a, int b);
   // Is called with every envelope before it goes. It may change the envelope, and drops it by
   // returning false.
   std::function<bool(int from, int to, Envelope&)> filter;
+  std::vector<core::GenerationMessage> encoded_messages;
+  std::vector<core::GenerationVotes> encoded_votes;
 
  private:
   bool is_cut(int from, int to) const;

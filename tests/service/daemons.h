@@ -20,6 +20,7 @@ using engine::Envelope;
 using engine::LinkId;
 
 struct RecordedEvents final : engine::ControlEvents {
+  std::vector<std::pair<engine::LinkId, engine::GenerationPacket>> packets;
   bool knows(const JobId&) const override { return true; }
   void on_envelope(LinkId link, Envelope envelope) override {
     envelopes.emplace_back(link, std::move(envelope));
@@ -29,6 +30,9 @@ struct RecordedEvents final : engine::ControlEvents {
   }
   void on_nonfinite(LinkId link, engine::NonfiniteMessage message) override {
     nonfinites.emplace_back(link, std::move(message));
+  }
+  void on_generation(engine::LinkId link, const engine::GenerationPacket& packet) override {
+    packets.emplace_back(link, packet);
   }
   void on_communicator(LinkId link, const engine::CommunicatorMessage& message) override {
     communicators.emplace_back(link, message);

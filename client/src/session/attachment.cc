@@ -1,8 +1,10 @@
 #include "client/src/session/attachment.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "client/src/wire/errors.h"
@@ -11,6 +13,11 @@ namespace rueda::client {
 namespace {
 
 constexpr size_t kAttachDescriptors = 4;
+// In an elastic job: how long a daemon may take that follows one that has died, and how often it is
+// looked for.
+constexpr TicksMs kDaemonPatienceMs = 60'000;
+constexpr int64_t kAttachAgainMs = 20;
+constexpr TicksMs kShortAttemptMs = 1'000;  // In a longer one the daemon was there.
 
 template <class Body>
 bool copy_body(const Message& message, Body& body) {
@@ -77,13 +84,17 @@ Result<rueda_abi_started> wait_started(Connection& connection, const Config& con
   }
 }
 
-}  // namespace
-
-uint32_t Attachment::capacity() const {
-  return std::min(submissions.capacity(), completions.capacity());
+// Returns whether the daemon may be followed by another that answers otherwise.
+bool may_pass(const Status& status) {
+  switch (status.code()) {
+    case Code::kDaemonLost:
+    case Code::kNotFound:  // Nobody has the socket, or the daemon does not have the job yet.
+    case Code::kUnavailable: return true;
+    default: return false;
+  }
 }
 
-Result<Attachment> attach_to_daemon(const Config& config) {
+Result<Attachment> attach_once(const Config& config) {
   TicksMs deadline_ms = steady_now_ms() + config.timeout_ms;
   auto connection = Connection::connect(config.socket_path, config.timeout_ms);
   if (!connection.is_ok()) return connection.status();
@@ -111,6 +122,25 @@ Result<Attachment> attach_to_daemon(const Config& config) {
   attachment.place = started.value();
   attachment.place.node_id[RUEDA_ABI_NODE_ID_BYTES - 1] = '\0';
   return attachment;
+}
+
+}  // namespace
+
+uint32_t Attachment::capacity() const {
+  return std::min(submissions.capacity(), completions.capacity());
+}
+
+Result<Attachment> attach_to_daemon(const Config& config) {
+  TicksMs since_ms = steady_now_ms();  // Since when no daemon has had this process for a while.
+  for (;;) {
+    const TicksMs begun_ms = steady_now_ms();
+    Result<Attachment> attached = attach_once(config);
+    if (attached.is_ok() || !config.is_elastic || !may_pass(attached.status())) return attached;
+    const TicksMs now_ms = steady_now_ms();
+    if (now_ms - begun_ms > kShortAttemptMs) since_ms = now_ms;
+    if (now_ms - since_ms >= std::min(config.timeout_ms, kDaemonPatienceMs)) return attached;
+    std::this_thread::sleep_for(std::chrono::milliseconds(kAttachAgainMs));
+  }
 }
 
 }  // namespace rueda::client

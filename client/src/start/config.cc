@@ -154,6 +154,7 @@ Result<Config> resolve_config(const rueda_init_options* options) {
   Result<int32_t> local_rank = resolve_rank(given.local_rank, "LOCAL_RANK");
   if (!local_rank.is_ok()) return local_rank.status();
   config.local_rank = local_rank.value();
+  config.is_elastic = environment("RUEDA_ELASTIC") != nullptr;
   return config;
 }
 

@@ -16,6 +16,9 @@ struct Config {
   int32_t rank = 0;
   int32_t local_rank = 0;
   int64_t timeout_ms = 60'000;
+  // The job goes on when its parts die: a daemon that is not there is waited for, because another
+  // follows it.
+  bool is_elastic = false;
   // The most bytes of host memory that may be pinned for device memory that the GPU worker cannot
   // open.
   int64_t device_staging_bytes = int64_t{1} << 30;

@@ -48,6 +48,21 @@ void Generations::begin_first(GenerationPtr first) {
   for (const GenerationSlot& slot : known_->node(index).slots) survivors_.insert(slot.slot);
 }
 
+void Generations::resume(TicksMs now, const GenerationVotes& votes, GenerationsOutput& output) {
+  lives_ = votes.lives + 1;
+  if (!votes.known) return;
+  known_ = votes.known;
+  note_contacts();
+  if (!RUEDA_MUTANT(kVotesNotKept)) {
+    if (votes.accepted) (void)acceptor_.accept(votes.accepted_in, votes.accepted);
+    (void)acceptor_.promise(votes.promised);
+  }
+  const NodeIndex index = index_of_self();
+  if (index.value < 0) return;
+  survivors_ = votes.survivors;
+  form(now, "the daemon of node " + self_.node_id + " has started again", output);
+}
+
 // The members of the newest generation come first, the one who coordinates it before all others.
 // They may all be gone while those who know better are at addresses that the launcher has named.
 void Generations::note_contacts() {
@@ -195,7 +210,9 @@ void Generations::present(TicksMs now, GenerationsOutput& output) {
 
 void Generations::send_present(const std::string& to, GenerationsOutput& output) {
   const bool forms = state_ == State::kForming;
-  send(to, Present{++presents_, offer(), forms, forms ? awaited() : 0, reason_}, output);
+  // A daemon that follows another is not taken for behind it.
+  const uint64_t number = (uint64_t{lives_} << 32) | ++presents_;
+  send(to, Present{number, offer(), forms, forms ? awaited() : 0, reason_}, output);
 }
 
 std::string Generations::leader_address() const {

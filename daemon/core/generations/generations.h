@@ -57,6 +57,19 @@ struct GenerationsOutput {
   std::optional<Status> over;  // The job is over on this node.
 };
 
+// What a member must not forget. Who keeps it for a daemon that dies makes the
+// next one the same member. It has to be kept before anything is sent that follows from it.
+struct GenerationVotes {
+  uint32_t lives = 0;  // How many daemons have been this member before.
+  GenerationPtr known;
+  Ballot promised;
+  Ballot accepted_in;
+  GenerationPtr accepted;
+  std::set<Slot> survivors;  // The processes of this node that are in `known`, and live.
+
+  bool operator==(const GenerationVotes&) const = default;
+};
+
 class Generations {
  public:
   enum class State : uint8_t {
@@ -74,6 +87,9 @@ class Generations {
   // The job begins with this generation, as its launchers have agreed; the node is in it. Must be
   // called first, or not at all.
   void begin_first(GenerationPtr first);
+  // This daemon follows one that has died, as the same member; its processes live. The generation
+  // that it was in, if any, is over. In place of begin_first().
+  void resume(TicksMs now, const GenerationVotes& votes, GenerationsOutput& output);
   // A process waits for the next generation: it was in the one that is over and is done with it, or
   // is new here.
   void attach(TicksMs now, Slot slot, GenerationsOutput& output);
@@ -90,6 +106,10 @@ class Generations {
 
   State state() const { return state_; }
   const MemberId& self() const { return self_; }
+  GenerationVotes votes() const {
+    return {lives_,      known_, acceptor_.promised(), acceptor_.accepted_in(), acceptor_.accepted(),
+            survivors_};
+  }
   // Returns the newest generation that the node knows; null if it knows none.
   const GenerationPtr& known() const { return known_; }
   // Returns which processes wait, ascending.
@@ -195,7 +215,8 @@ class Generations {
   std::map<NodeIndex, HeardOf> heard_;        // The voters, as far as they have told this node.
   std::set<NodeIndex> gone_;                  // Voters that are lost, unless they are heard again.
   std::map<std::string, HeardOf> newcomers_;  // By node id: who is in no generation, or has more.
-  uint64_t presents_ = 0;                     // What this node has said.
+  uint32_t lives_ = 0;
+  uint32_t presents_ = 0;                     // What this daemon has said.
   std::map<std::string, std::pair<uint64_t, uint64_t>> last_present_;  // Incarnation, number.
   std::set<std::pair<MemberId, Slot>> told_;  // The newcomers of which hosts_changed has told.
 

@@ -59,6 +59,7 @@ enum class Mutant : uint8_t {
   kGenerationByMinority,
   kChosenGenerationIgnored,  // A proposer does not take over what may have been chosen.
   kPromiseForgotten,       // A voter that is asked anew forgets what it has promised and accepted.
+  kVotesNotKept,           // A daemon that starts again as the same member has forgotten its votes.
   kStaleIncarnationLetIn,  // A daemon that has started again is taken for the one before.
   kCountedBeforeItAttached,  // A process that has not attached again is dealt a rank.
   kDeathWhileFormingIgnored,

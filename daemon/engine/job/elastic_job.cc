@@ -2,54 +2,93 @@
 
 #include <algorithm>
 #include <chrono>
-#include <random>
 #include <utility>
 
 #include <boost/asio/post.hpp>
 #include <spdlog/spdlog.h>
+
+#include "daemon/base/limits.h"
+#include "daemon/engine/ports/proof.h"
 
 namespace rueda::engine {
 namespace {
 
 using State = core::Generations::State;
 
-uint64_t draw_incarnation() {
-  std::random_device random;
-  return (uint64_t{random()} << 32) | random();
+// What nodes say to each other while a generation forms is repeated so often.
+constexpr TicksMs kRepeatsInATimeout = 50;
+
+core::MemberId self_of(const EngineContext& context, const JobSpec& spec) {
+  const std::vector<uint64_t>& incarnations = spec.elastic->incarnations;
+  const auto self = static_cast<size_t>(spec.self.value);
+  return {context.options.node_id, self < incarnations.size() ? incarnations[self] : 1};
 }
 
 core::GenerationOptions options_of(const EngineContext& context, const JobSpec& spec) {
   core::GenerationOptions options;
   options.job = spec.job;
   options.min_ranks = spec.elastic->min_ranks;
-  options.max_ranks = spec.layout.world_size();
+  options.max_ranks =
+      spec.elastic->max_ranks > 0 ? spec.elastic->max_ranks : spec.layout.world_size();
   options.silence_ms = context.options.timeout_ms;
-  options.interval_ms = std::max<TicksMs>(context.options.timeout_ms / 16, 10);
+  options.interval_ms = std::max<TicksMs>(context.options.timeout_ms / kRepeatsInATimeout, 10);
   options.attach_ms =
       spec.start_timeout_ms > 0 ? spec.start_timeout_ms : context.options.start_timeout_ms;
   options.elastic_timeout_ms = spec.elastic->timeout_ms;
   return options;
 }
 
+std::vector<std::string> contacts_of(const JobSpec& spec) {
+  std::vector<std::string> contacts = spec.elastic->contacts;
+  for (int i = 0; i < spec.layout.node_count(); ++i) {
+    const NodeIndex node{i};
+    if (node != spec.self) contacts.push_back(spec.layout.node(node).control_address);
+  }
+  return contacts;
+}
+
+Status check_sizes(const JobSpec& spec) {
+  const ElasticSpec& elastic = *spec.elastic;
+  const int size = spec.layout.world_size();
+  const int most = elastic.max_ranks > 0 ? elastic.max_ranks : size;
+  const auto refused = [&](const std::string& what) {
+    return Status(Code::kInvalidArgument, "job " + spec.job + " " + what);
+  };
+  if (elastic.min_ranks < 1 || elastic.min_ranks > most) {
+    return refused("has at most " + std::to_string(most) + " ranks, of which at least " +
+                   std::to_string(elastic.min_ranks) +
+                   " must be there: give --min-np from 1 to the number of ranks");
+  }
+  if (!elastic.contacts.empty()) return Status::ok();
+  if (size > most) {
+    return refused("begins with " + std::to_string(size) + " ranks, and may have at most " +
+                   std::to_string(most) + ": raise --max-np or lower -np");
+  }
+  if (size < elastic.min_ranks) {
+    return refused("begins with " + std::to_string(size) + " ranks, of which at least " +
+                   std::to_string(elastic.min_ranks) +
+                   " must be there: give --min-np from 1 to the number of ranks");
+  }
+  return Status::ok();
+}
+
 }  // namespace
 
 Status ElasticJob::check(const JobSpec& spec) {
-  if (spec.layout.node_count() > 1) {
-    return {Code::kInvalidArgument, "job " + spec.job + " is elastic (--min-np) and has " +
-                                        std::to_string(spec.layout.node_count()) +
-                                        " nodes: so far elastic jobs are on one node"};
-  }
   if (spec.is_shared) {
     return {Code::kInvalidArgument, "job " + spec.job +
                                         " is elastic (--min-np), and its ranks are started by "
                                         "another launcher: start them with ruedarun"};
   }
-  const int least = spec.elastic->min_ranks;
-  if (least >= 1 && least <= spec.layout.world_size()) return Status::ok();
-  return {Code::kInvalidArgument,
-          "job " + spec.job + " has " + std::to_string(spec.layout.world_size()) +
-              " ranks, of which at least " + std::to_string(least) +
-              " must be there: give --min-np from 1 to the number of ranks"};
+  const auto nodes = static_cast<size_t>(spec.layout.node_count());
+  if (nodes > 1 && spec.elastic->incarnations.size() != nodes) {
+    return {Code::kInvalidArgument,
+            "job " + spec.job + " is elastic, has " + std::to_string(nodes) +
+                " nodes, and its launcher says incarnations of " +
+                std::to_string(spec.elastic->incarnations.size()) +
+                ": install the same version on all nodes"};
+  }
+  return check_sizes(spec);
 }
 
 ElasticJob::ElasticJob(const EngineContext& context, JobSpec spec, JobListener listener, Host host)
@@ -58,23 +97,42 @@ ElasticJob::ElasticJob(const EngineContext& context, JobSpec spec, JobListener l
       listener_(std::move(listener)),
       host_(std::move(host)),
       metrics_(context.metrics.job(spec_.job)),
-      generations_({context.options.node_id, draw_incarnation()},
-                   spec_.layout.node(spec_.self).control_address, {}, options_of(context, spec_)),
+      generations_(self_of(context, spec_), spec_.layout.node(spec_.self).control_address,
+                   contacts_of(spec_), options_of(context, spec_)),
+      links_(context.control_plane, spec_.job, spec_.token),
       timer_(context.control_loop),
       silence_timer_(context.control_loop) {}
 
-void ElasticJob::start() {
+Status ElasticJob::start() {
+  core::GenerationsOutput output;
+  if (!spec_.elastic->votes.empty()) {
+    Result<core::GenerationVotes> votes = context_.control_plane.decode_votes(spec_.elastic->votes);
+    if (!votes.is_ok()) return votes.status();
+    spdlog::info("job {}: goes on where the daemon before has stopped", spec_.job);
+    generations_.resume(now(), votes.value(), output);
+    for (const core::Slot slot : spec_.elastic->ended_slots) generations_.lose(now(), slot, output);
+    carry_out(std::move(output));
+    return Status::ok();
+  }
+  if (!spec_.elastic->contacts.empty()) return Status::ok();
   core::Generation first;
   first.epoch = Epoch{1};
-  core::GenerationNode& node = first.nodes.emplace_back();
-  node.id = generations_.self();
-  node.control_address = spec_.layout.node(spec_.self).control_address;
-  for (const Rank rank : spec_.layout.node(spec_.self).ranks) {
-    node.slots.push_back({core::Slot{rank.value}, rank});
+  for (int i = 0; i < spec_.layout.node_count(); ++i) {
+    const core::LayoutNode& from = spec_.layout.node(NodeIndex{i});
+    core::GenerationNode& node = first.nodes.emplace_back();
+    node.id = NodeIndex{i} == spec_.self
+                  ? generations_.self()
+                  : core::MemberId{from.node_id, spec_.elastic->incarnations[static_cast<size_t>(i)]};
+    node.control_address = from.control_address;
+    for (size_t slot = 0; slot < from.ranks.size(); ++slot) {
+      node.slots.push_back({core::Slot{static_cast<int32_t>(slot)}, from.ranks[slot]});
+    }
   }
   const auto generation = std::make_shared<const core::Generation>(std::move(first));
   generations_.begin_first(generation);
+  keep_votes();
   begin(generation);
+  return Status::ok();
 }
 
 // --- Sessions ------------------------------------------------------------------------------------
@@ -87,13 +145,16 @@ session::Session* ElasticJob::session_of(core::Slot slot) const {
 
 Status ElasticJob::may_attach(const session::Attach& attach) const {
   const core::Slot slot{attach.local_rank.value};
-  const int count = spec_.layout.world_size();
+  const auto count = static_cast<int>(spec_.layout.node(spec_.self).ranks.size());
   if (slot.value < 0 || slot.value >= count) {
     return {Code::kInvalidArgument, "job " + spec_.job + " has slots 0 to " +
                                         std::to_string(count - 1) + " on this node, not " +
                                         std::to_string(slot.value) + "; check LOCAL_RANK"};
   }
   if (closing_) return {closing_->code(), "job " + spec_.job + " is over: " + closing_->message()};
+  if (generations_.state() == State::kOver) {
+    return {Code::kShutDown, "job " + spec_.job + " is over: it did not go on in time"};
+  }
   // Whoever had the slot may have gone without having been heard yet.
   if (session::Session* const before = session_of(slot)) before->look();
   if (session_of(slot) == nullptr) return Status::ok();
@@ -104,7 +165,8 @@ Status ElasticJob::may_attach(const session::Attach& attach) const {
 std::optional<core::GenerationSlot> ElasticJob::place_of(core::Slot slot,
                                                          LocalRank* local_rank) const {
   if (!running_) return std::nullopt;
-  const std::vector<core::GenerationSlot>& slots = running_->nodes.front().slots;
+  const NodeIndex self = running_->find(generations_.self());
+  const std::vector<core::GenerationSlot>& slots = running_->node(self).slots;
   for (size_t i = 0; i < slots.size(); ++i) {
     if (slots[i].slot != slot) continue;
     *local_rank = LocalRank{static_cast<int32_t>(i)};
@@ -171,19 +233,28 @@ JobListener ElasticJob::listener_of_generation() {
   return out;
 }
 
-void ElasticJob::begin(const core::GenerationPtr& generation) {
+JobSpec ElasticJob::spec_of(const core::Generation& generation) const {
   JobSpec spec = spec_;
-  spec.layout = generation->layout().value();
-  spec.self = NodeIndex{0};
-  spec.first_epoch = generation->epoch;
+  spec.layout = generation.layout().value();
+  spec.self = generation.find(generations_.self());
+  spec.first_epoch = generation.epoch;
+  spec.servers = std::min(spec.servers, spec.layout.node_count());
+  if (generation.epoch.value == 1) return spec;
+  spec.timeline.reset();  // Its file has ended with the generation before.
+  // All processes have attached already, and are waited for no longer than a node that is silent.
+  spec.start_timeout_ms = context_.options.timeout_ms;
+  return spec;
+}
+
+void ElasticJob::begin(const core::GenerationPtr& generation) {
   if (generation->epoch.value > 1) {
-    spdlog::info("job {}: generation {} has {} ranks: {}", spec_.job, generation->epoch.value,
-                 generation->world_size(), generation->reason);
-    spec.timeline.reset();  // Its file has ended with the generation before.
+    spdlog::info("job {}: generation {} has {} ranks on {} nodes: {}", spec_.job,
+                 generation->epoch.value, generation->world_size(), generation->nodes.size(),
+                 generation->reason);
   }
   running_ = generation;
   attached_.clear();
-  runner_ = &host_.start(std::move(spec), listener_of_generation());
+  runner_ = &host_.start(spec_of(*generation), listener_of_generation());
   for (const auto& [session, slot] : std::map<session::Session*, core::Slot>(slots_)) {
     LocalRank local_rank;
     const auto place = place_of(slot, &local_rank);
@@ -192,15 +263,35 @@ void ElasticJob::begin(const core::GenerationPtr& generation) {
     session->deal(place->rank, local_rank);
     host_.hand_over(*session, *runner_);
   }
+  for (auto& [from, early] : std::exchange(early_, {})) {
+    auto& [link, envelope] = early;
+    if (envelope.message.epoch != generation->epoch) continue;
+    runner_->guarded([&, link = link] { runner_->on_envelope(link, std::move(envelope)); });
+  }
 }
 
 void ElasticJob::end_generation(const Status& why) {
-  if (std::exchange(is_ending_, true) || closing_) return;
-  host_.end(why);
+  note_lost(why);
+  if (is_ending_ || closing_) return;
+  end_runner(why);
   core::GenerationsOutput output;
   generations_.end_running(now(), why.message(), output);
   carry_out(std::move(output));
   watch_silence();
+}
+
+void ElasticJob::end_runner(const Status& why) {
+  if (!std::exchange(is_ending_, true)) host_.end(why);
+}
+
+// A node that is the reason why a generation has ended is not waited for.
+void ElasticJob::note_lost(const Status& why) {
+  if (why.code() != Code::kNodeLost || !running_) return;
+  core::GenerationsOutput output;
+  for (const core::GenerationNode& node : running_->nodes) {
+    if (node.id.node_id == why.origin().node_id) generations_.lose_node(now(), node.id, output);
+  }
+  carry_out(std::move(output));
 }
 
 void ElasticJob::watch_silence() {
@@ -231,6 +322,37 @@ void ElasticJob::on_runner_gone() {
 
 void ElasticJob::carry_out(core::GenerationsOutput output) {
   if (closing_) return;
+  keep_votes();
+  held_.push_back({asked_to_keep_, std::move(output)});
+  perform_held();
+}
+
+void ElasticJob::keep_votes() {
+  core::GenerationVotes votes = generations_.votes();
+  if (votes == kept_) return;
+  kept_ = std::move(votes);
+  listener_.keep_votes(context_.control_plane.encode(kept_),
+                       lifetime_.guard([this, number = ++asked_to_keep_] {
+                         has_kept_ = std::max(has_kept_, number);
+                         perform_held();
+                       }));
+}
+
+void ElasticJob::perform_held() {
+  while (!closing_ && !held_.empty() && held_.front().after <= has_kept_) {
+    core::GenerationsOutput output = std::move(held_.front().output);
+    held_.pop_front();
+    perform(std::move(output));
+  }
+}
+
+void ElasticJob::perform(core::GenerationsOutput output) {
+  for (const auto& [address, message] : output.sends) links_.send(now(), address, message);
+  if (output.ended) {
+    if (begun_) wait_again();
+    if (runner_) end_runner({Code::kNodeLost, "the generation is over: " + *output.ended});
+    watch_silence();
+  }
   if (output.begun) {
     begun_ = output.begun;
     if (!runner_) begin(std::exchange(begun_, nullptr));
@@ -243,6 +365,16 @@ void ElasticJob::carry_out(core::GenerationsOutput output) {
   }
   if (output.over) return give_up(*output.over);
   arm_timer();
+}
+
+void ElasticJob::wait_again() {
+  begun_.reset();
+  core::GenerationsOutput output;
+  for (session::Session* const session : waiting_) {
+    const core::Slot slot = slots_.at(session);
+    if (!generations_.waiting().contains(slot)) generations_.attach(now(), slot, output);
+  }
+  carry_out(std::move(output));
 }
 
 void ElasticJob::give_up(const Status& why) {
@@ -261,9 +393,54 @@ void ElasticJob::arm_timer() {
   timer_.async_wait(lifetime_.guard([this](const boost::system::error_code& error) {
     if (error) return;
     core::GenerationsOutput output;
+    if (generations_.state() == State::kForming) {
+      // Who is not there is not waited for as long as who is silent.
+      for (const std::string& address : links_.unreachable()) lose_address(address, output);
+    }
     generations_.on_time(now(), output);
     carry_out(std::move(output));
+    links_.release_unused(now() - context_.options.timeout_ms);
   }));
+}
+
+// --- Links ---------------------------------------------------------------------------------------
+
+bool ElasticJob::takes(LinkId link, const Envelope& envelope) {
+  const core::Message& message = envelope.message;
+  const Epoch runs = running_ ? running_->epoch : Epoch{0};
+  if (running_ && message.epoch == runs) return true;
+  const NodeIndex from = message.sender();
+  const bool is_join = std::holds_alternative<core::Join>(message.body);
+  if (message.epoch < runs || !is_join || early_.size() >= limits::kMaxNodes) return false;
+  if (proof_matches(make_proof(spec_.token, "join", spec_.job, message.epoch, from),
+                    envelope.proof)) {
+    early_.insert_or_assign(from, std::pair(link, envelope));
+  }
+  return false;
+}
+
+void ElasticJob::on_packet(LinkId link, const GenerationPacket& packet) {
+  const std::optional<core::GenerationMessage> message = links_.open(link, packet);
+  if (!message || closing_) return;
+  core::GenerationsOutput output;
+  generations_.on_message(now(), *message, output);
+  carry_out(std::move(output));
+}
+
+void ElasticJob::on_link_lost(LinkId link) {
+  const std::string address = links_.lose(link);
+  if (address.empty() || closing_) return;
+  core::GenerationsOutput output;
+  lose_address(address, output);
+  carry_out(std::move(output));
+}
+
+void ElasticJob::lose_address(const std::string& address, core::GenerationsOutput& output) {
+  const core::GenerationPtr& known = generations_.known();
+  if (!known) return;
+  for (const core::GenerationNode& node : known->nodes) {
+    if (node.control_address == address) generations_.lose_node(now(), node.id, output);
+  }
 }
 
 void ElasticJob::close(const Status& why, std::function<void()> done) {
@@ -272,6 +449,7 @@ void ElasticJob::close(const Status& why, std::function<void()> done) {
   timer_.cancel();
   silence_timer_.cancel();
   begun_.reset();
+  held_.clear();
   for (session::Session* const session : waiting_) session->job_failed(why);
   if (!runner_) return std::exchange(on_closed_, nullptr)();
   if (!std::exchange(is_ending_, true)) host_.end(why);
@@ -282,7 +460,7 @@ JobSnapshot ElasticJob::snapshot() const {
   snapshot.job = spec_.job;
   snapshot.user = spec_.user;
   snapshot.state = "forming";
-  snapshot.epoch = generations_.known()->epoch.value + 1;
+  snapshot.epoch = generations_.known() ? generations_.known()->epoch.value + 1 : 0;
   snapshot.local_size = static_cast<int>(generations_.waiting().size());
   snapshot.attached = snapshot.local_size;
   snapshot.nodes = 1;

@@ -1,21 +1,26 @@
-// An elastic job on this node: its ranks may die, be replaced, and become more or fewer, and the
-// job goes on as the next generation. A JobRunner runs each generation; between two of them the
-// processes that live attach again, by slot, and core::Generations says when and with which ranks
+// An elastic job on this node: its ranks and nodes may die, be replaced, and become more or fewer,
+// and the job goes on as the next generation. A JobRunner runs each generation; between two of them
+// the processes that live attach again, by slot, and core::Generations says when and with which ranks
 // the next one begins. It belongs to the control loop.
 //
-// So far such a job is on one node.
+// What this node has promised in a vote is kept by its launcher before anything follows from it, so
+// that a daemon which starts again under the same launcher is the same member of the job.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 
 #include <boost/asio/steady_timer.hpp>
 
 #include "daemon/base/lifetime.h"
 #include "daemon/core/generations/generations.h"
+#include "daemon/engine/job/generation_links.h"
 #include "daemon/engine/job/job_runner.h"
 #include "daemon/engine/job/job_spec.h"
 #include "daemon/session/session.h"
@@ -40,8 +45,9 @@ class ElasticJob {
   // The spec must pass check(). The listener hears of each generation that starts, and of the job's
   // end; not of the end of a generation.
   ElasticJob(const EngineContext& context, JobSpec spec, JobListener listener, Host host);
-  // Begins the first generation, with all slots.
-  void start();
+  // Begins the first generation, with all slots; or asks to be taken into the job that runs; or goes
+  // on where the daemon before stopped. Returns an error if what it has said cannot be read.
+  Status start();
 
   const JobSpec& spec() const { return spec_; }
 
@@ -55,6 +61,13 @@ class ElasticJob {
   void on_process_gone(core::Slot slot, const std::string& failure);
   void on_runner_gone();
 
+  // --- Links
+  // Returns whether the runner is to hear the message; one of a generation that does not run here yet
+  // is kept for it.
+  bool takes(LinkId link, const Envelope& envelope);
+  void on_packet(LinkId link, const GenerationPacket& packet);
+  void on_link_lost(LinkId link);
+
   // The launcher is gone, or the daemon stops: `done` is called once no generation runs.
   void close(const Status& why, std::function<void()> done);
   const Status& why_over() const { return *closing_; }
@@ -64,11 +77,29 @@ class ElasticJob {
   JobSnapshot snapshot() const;
 
  private:
+  // What is to be done once the launcher has kept what it follows from.
+  struct Held {
+    uint64_t after = 0;  // The number of what has to be kept.
+    core::GenerationsOutput output;
+  };
+
   JobListener listener_of_generation();
+  JobSpec spec_of(const core::Generation& generation) const;
+  // Has the output performed, once what it follows from is kept.
   void carry_out(core::GenerationsOutput output);
+  // Asks the launcher to keep the votes, if they are not those that are kept.
+  void keep_votes();
+  void perform_held();
+  void perform(core::GenerationsOutput output);
+  // Whoever was to begin a generation that is over waits for the next one.
+  void wait_again();
   void begin(const core::GenerationPtr& generation);
-  // The generation that runs is over.
+  // The runner of the generation has failed, or has finished.
   void end_generation(const Status& why);
+  // The runner is closed; what was to begin meanwhile begins then.
+  void end_runner(const Status& why);
+  void note_lost(const Status& why);
+  void lose_address(const std::string& address, core::GenerationsOutput& output);
   void give_up(const Status& why);
   void arm_timer();
   // Tells the launcher, later, of processes that have not come back by then.
@@ -84,6 +115,11 @@ class ElasticJob {
   const Host host_;
   const std::shared_ptr<observe::JobMetrics> metrics_;  // They outlive generations.
   core::Generations generations_;
+  GenerationLinks links_;
+  core::GenerationVotes kept_;  // What the launcher keeps, or has been asked to.
+  uint64_t asked_to_keep_ = 0;
+  uint64_t has_kept_ = 0;
+  std::deque<Held> held_;
   JobRunner* runner_ = nullptr;
   bool is_ending_ = false;         // The runner is being closed.
   core::GenerationPtr begun_;      // It begins once the runner of the one before is gone.
@@ -91,6 +127,8 @@ class ElasticJob {
   std::set<core::Slot> attached_;  // Who has attached to the generation that runs.
   std::map<session::Session*, core::Slot> slots_;  // All sessions of the job.
   std::set<session::Session*> waiting_;            // Those that no runner has.
+  // Joins that came before the generation that they are for has begun here, by sender.
+  std::map<NodeIndex, std::pair<LinkId, Envelope>> early_;
   std::optional<Status> closing_;
   std::function<void()> on_closed_;
   boost::asio::steady_timer timer_;

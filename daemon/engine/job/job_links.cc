@@ -95,7 +95,8 @@ bool JobLinks::authenticate(LinkId link, const Envelope& envelope) {
     return false;
   }
   LinkId& joined_over = children_[from];
-  if (joined_over != 0 && joined_over != link) control_plane_.unbind(joined_over, spec_.job);
+  if (joined_over == link) return true;
+  if (joined_over != 0) control_plane_.unbind(joined_over, spec_.job);
   joined_over = link;
   control_plane_.bind(link, spec_.job);
   return true;

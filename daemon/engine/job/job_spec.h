@@ -12,6 +12,7 @@
 #include <boost/asio/io_context.hpp>
 #include <sys/types.h>
 
+#include "daemon/core/generations/generation.h"
 #include "daemon/core/job/job.h"
 #include "daemon/engine/data/data_loops.h"
 #include "daemon/engine/ports/control_plane.h"
@@ -72,10 +73,20 @@ struct EngineContext {
 // A job whose ranks may come and go.
 struct ElasticSpec {
   int min_ranks = 1;
+  int max_ranks = 0;  // 0: as many as the layout has.
   TicksMs timeout_ms = 600'000;  // How long the job waits for min_ranks.
   // How long after the end of a generation its processes may take to come back, before the launcher
   // is told of those that have not; 0: for ever.
   TicksMs rank_timeout_ms = 0;
+  // The incarnations of the layout's nodes, by index (core::MemberId).
+  std::vector<uint64_t> incarnations;
+  // Set if the job runs already: control addresses of nodes that may know of it. The layout is this
+  // node alone then, with its slots.
+  std::vector<std::string> contacts;
+  // Set if a daemon that had the job here has died: what it asked to keep (keep_votes), and the slots
+  // whose processes have ended since then.
+  std::string votes;
+  std::vector<core::Slot> ended_slots;
 };
 
 // A job as a launcher registers it.
@@ -133,6 +144,10 @@ struct JobListener {
   std::function<void()> on_finished = [] {};
   // An elastic job's process of this slot lives, and has not come back; the text says for how long.
   std::function<void(Rank, const std::string&)> on_silent = [](Rank, const std::string&) {};
+  // An elastic job asks its launcher to keep these bytes, in place of those before, and to say when
+  // it has.
+  std::function<void(std::string, std::function<void()>)> keep_votes =
+      [](const std::string&, const std::function<void()>& kept) { kept(); };
   // It is called on node 0 with what becomes of the timeline (TimelineHost).
   std::function<bool(TimelineNews)> on_timeline = [](const TimelineNews&) { return false; };
   // These are called on the coordinator's node with how the search for a setting goes, and with the

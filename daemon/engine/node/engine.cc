@@ -121,6 +121,7 @@ Result<JobHandle> Engine::register_elastic(JobSpec spec, JobListener listener,
   const JobId job = spec.job;
   ElasticJob::Host host;
   host.start = [this, job](JobSpec generation, JobListener told) -> JobRunner& {
+    generation.bandwidths = bandwidths_of(generation);
     const auto added = jobs_.emplace(
         job, std::make_unique<JobRunner>(context_, std::move(generation), std::move(told)));
     context_.metrics.daemon().jobs.Set(static_cast<double>(jobs_.size()));
@@ -136,7 +137,11 @@ Result<JobHandle> Engine::register_elastic(JobSpec spec, JobListener listener,
                                                          std::move(listener), std::move(host)));
   try {
     charges_.emplace(job, std::move(paid));
-    added.first->second->start();
+    if (Status started = added.first->second->start(); !started.is_ok()) {
+      charges_.erase(job);
+      elastic_.erase(added.first);
+      return started;
+    }
     return add_launcher(job);
   } catch (const std::bad_alloc&) {  // Nobody could close the job.
     charges_.erase(job);
@@ -493,6 +498,9 @@ bool Engine::answer_late_join(LinkId link, const Envelope& envelope) {
 
 void Engine::on_envelope(LinkId link, Envelope envelope) {
   if (answer_late_join(link, envelope)) return;
+  if (ElasticJob* const elastic = elastic_of(envelope.job)) {
+    if (!elastic->takes(link, envelope)) return;
+  }
   const auto it = jobs_.find(envelope.job);
   if (it != jobs_.end()) {
     it->second->guarded([&] { it->second->on_envelope(link, std::move(envelope)); });
@@ -520,10 +528,15 @@ void Engine::on_communicator(LinkId link, const CommunicatorMessage& message) {
   it->second->guarded([&] { it->second->on_communicator(link, message); });
 }
 
+void Engine::on_generation(LinkId link, const GenerationPacket& packet) {
+  if (ElasticJob* const elastic = elastic_of(packet.job)) elastic->on_packet(link, packet);
+}
+
 void Engine::on_link_lost(LinkId link, const Status& status) {
   for (const auto& [job, runner] : jobs_) {
     runner->guarded([&, lost = runner.get()] { lost->on_link_lost(link, status); });
   }
+  for (const auto& [job, elastic] : elastic_) elastic->on_link_lost(link);
 }
 
 }  // namespace rueda::engine

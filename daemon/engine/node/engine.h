@@ -98,6 +98,7 @@ class Engine final : public session::SessionEvents, public ControlEvents {
   void on_timeline(LinkId link, TimelineMessage message) override;
   void on_nonfinite(LinkId link, NonfiniteMessage message) override;
   void on_communicator(LinkId link, const CommunicatorMessage& message) override;
+  void on_generation(LinkId link, const GenerationPacket& packet) override;
   void on_link_lost(LinkId link, const Status& status) override;
 
  private:

@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "daemon/base/status.h"
+#include "daemon/core/generations/generations.h"
 #include "daemon/core/messages/messages.h"
 #include "daemon/engine/ports/nonfinite.h"
 #include "daemon/gpu/communicator.h"
@@ -82,6 +83,14 @@ struct CommunicatorMessage {
   gpu::CommunicatorId id{};
 };
 
+// Carries a GenerationMessage of an elastic job's. It goes between any two nodes, so it proves itself,
+// whatever link it comes over (generation_links.h).
+struct GenerationPacket {
+  JobId job;
+  std::string body;   // See ControlPlane::encode().
+  std::string proof;  // Over job and body, under the job's token.
+};
+
 // The events of links. They are told on the control loop.
 class ControlEvents {
  public:
@@ -93,6 +102,7 @@ class ControlEvents {
   virtual void on_timeline(LinkId link, TimelineMessage message) = 0;
   virtual void on_nonfinite(LinkId link, NonfiniteMessage message) = 0;
   virtual void on_communicator(LinkId link, const CommunicatorMessage& message) = 0;
+  virtual void on_generation(LinkId link, const GenerationPacket& packet) = 0;
   // Says that nothing more comes over this link. A dialled link is dialled again, under the same
   // id.
   virtual void on_link_lost(LinkId link, const Status& status) = 0;
@@ -112,7 +122,7 @@ class ControlPlane {
   // Tells that whoever is behind a link, which another daemon has dialled, has proved to belong to
   // the job. Before that it is a stranger's link: nothing that it says of the job comes through,
   // but that it wants to join, or has failed. A link that no job is bound to is closed after a
-  // while, or if there are too many. It is bound until it is unbound, or lost.
+  // while, or if there are too many. It is bound until it is unbound as often, or lost.
   virtual void bind(LinkId /*link*/, const JobId& /*job*/) {}
   virtual void unbind(LinkId /*link*/, const JobId& /*job*/) {}
   // Sends the message. It is dropped if the link is not up: what matters is sent again, or its loss
@@ -122,6 +132,15 @@ class ControlPlane {
   virtual void send(LinkId link, const TimelineMessage& message) = 0;
   virtual void send(LinkId link, const NonfiniteMessage& message) = 0;
   virtual void send(LinkId link, const CommunicatorMessage& message) = 0;
+  // Of each job and kind, the newest packet is kept for a dialled link that is not up yet.
+  virtual void send(LinkId link, const GenerationPacket& packet) = 0;
+
+  // These translate the bodies of packets, and what a launcher keeps for its job (ElasticJob). What
+  // comes from elsewhere is checked.
+  virtual std::string encode(const core::GenerationMessage& message) const = 0;
+  virtual Result<core::GenerationMessage> decode(const std::string& body) const = 0;
+  virtual std::string encode(const core::GenerationVotes& votes) const = 0;
+  virtual Result<core::GenerationVotes> decode_votes(const std::string& bytes) const = 0;
 };
 
 }  // namespace rueda::engine

@@ -11,7 +11,8 @@
 namespace rueda::engine {
 namespace {
 
-// Returns the HMAC-SHA256. The fields of `text` are separated by a byte that none of them contains.
+// Returns the HMAC-SHA256. The fields of `text` are separated by a byte that none of them contains,
+// but for the last.
 std::string hmac(const std::string& key, const std::string& text) {
   unsigned char digest[EVP_MAX_MD_SIZE];
   unsigned int bytes = 0;
@@ -28,6 +29,10 @@ std::string make_proof(const std::string& token, const std::string& purpose, con
                        Epoch epoch, NodeIndex from) {
   return hmac(token, "rueda " + purpose + '\n' + job + '\n' + std::to_string(epoch.value) + '\n' +
                          std::to_string(from.value));
+}
+
+std::string make_packet_proof(const std::string& token, const JobId& job, const std::string& body) {
+  return hmac(token, "rueda generation\n" + job + '\n' + body);
 }
 
 bool proof_matches(const std::string& expected, const std::string& given) {

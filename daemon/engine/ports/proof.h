@@ -13,6 +13,8 @@ namespace rueda::engine {
 // sender knows the token.
 std::string make_proof(const std::string& token, const std::string& purpose, const JobId& job,
                        Epoch epoch, NodeIndex from);
+// Returns the HMAC-SHA256 of a whole message, a GenerationPacket's body, under the token.
+std::string make_packet_proof(const std::string& token, const JobId& job, const std::string& body);
 // It compares in constant time.
 bool proof_matches(const std::string& expected, const std::string& given);
 

@@ -439,7 +439,6 @@ Status read_agreement(const v1::JobSpec& from, engine::JobSpec& to) {
   return Status::ok();
 }
 
-// Reads what the job's steps are tuned to, and which plan they repeat.
 Status read_elastic(const v1::JobSpec& from, engine::JobSpec& to) {
   if (!from.has_elastic()) return Status::ok();
   engine::ElasticSpec& elastic = to.elastic.emplace();
@@ -452,9 +451,23 @@ Status read_elastic(const v1::JobSpec& from, engine::JobSpec& to) {
   }
   if (from.elastic().timeout_ms() > 0) elastic.timeout_ms = from.elastic().timeout_ms();
   elastic.rank_timeout_ms = from.elastic().rank_timeout_ms();
+  elastic.max_ranks = std::min(from.elastic().max_ranks(), limits::kMaxRanks);
+  for (const v1::NodeSpec& node : from.nodes()) elastic.incarnations.push_back(node.incarnation());
+  elastic.votes = from.elastic().votes();
+  for (const int32_t slot : from.elastic().ended_slots()) {
+    elastic.ended_slots.push_back(core::Slot{slot});
+  }
+  for (const std::string& contact : from.elastic().contacts()) {
+    if (const auto address = parse_dial_address(contact); !address.is_ok()) {
+      return Status(Code::kInvalidArgument,
+                    "job " + to.job + ": of a contact: " + address.status().message());
+    }
+    elastic.contacts.push_back(contact);
+  }
   return Status::ok();
 }
 
+// Reads what the job's steps are tuned to, and which plan they repeat.
 Status read_plans(const v1::JobSpec& from, engine::JobSpec& to) {
   to.autotunes = from.autotunes();
   to.replays = from.replays();

@@ -11,6 +11,7 @@
 #include "daemon/base/one_line.h"
 #include "daemon/service/convert/convert.h"
 #include "daemon/service/convert/convert_communicator.h"
+#include "daemon/service/convert/convert_generation.h"
 #include "daemon/service/convert/convert_nonfinite.h"
 #include "daemon/service/convert/convert_timeline.h"
 #include "daemon/service/links/acceptor.h"
@@ -18,7 +19,7 @@
 namespace rueda::service {
 namespace {
 
-constexpr uint32_t kProtocolVersion = 8;
+constexpr uint32_t kProtocolVersion = 9;
 constexpr TicksMs kFirstRedialMs = 50;
 constexpr TicksMs kLastRedialMs = 1'000;
 // The interval between log lines that one link does not come up.
@@ -56,6 +57,7 @@ constexpr TicksMs kStrangersMessageMs = 20;
 constexpr TicksMs kStrangersBurstMs = 1'000;
 constexpr size_t kStrangersBytesPerMs = 256;
 constexpr size_t kMaxOfAConnection = 2;
+constexpr size_t kMaxFirstWords = 2 * limits::kMaxJobs;
 // The limit for a job that this daemon does not know yet.
 constexpr size_t kMaxFailBytes = 16 << 10;
 constexpr rpc::StreamKind kLink{"/rueda.v1.Control/Link", "control connection"};
@@ -306,6 +308,10 @@ void GrpcControlPlane::hear(engine::LinkId id, const v1::LinkMessage& message) {
     metrics.membership_received.Increment();
     const auto said = accept_said(link, from_proto(message.communicator()));
     if (said) events_->on_communicator(id, *said);
+  } else if (message.has_generation()) {
+    metrics.membership_received.Increment();
+    const v1::GenerationPacket& said = message.generation();
+    events_->on_generation(id, {said.job_id(), said.body(), said.proof()});
   } else {
     (is_order(message.job()) ? metrics.order_received : metrics.membership_received).Increment();
     auto envelope = accept_said(link, from_proto(message.job()));
@@ -344,7 +350,7 @@ bool GrpcControlPlane::greet(Link& link, const v1::Hello& hello) {
   if (link.dialled) {
     spdlog::info("control connection with node {} ({}) is up", link.peer->node_id, link.address);
   }
-  for (const auto& [job, word] : std::exchange(link.first_words, {})) {
+  for (const auto& [kind, word] : std::exchange(link.first_words, {})) {
     metrics_.daemon().membership_sent.Increment();
     write(link, word);
   }
@@ -409,11 +415,7 @@ void GrpcControlPlane::send(engine::LinkId id, const engine::Envelope& envelope)
     // A failure is sent only once, so it is kept.
     const bool is_last_word = std::holds_alternative<core::Fail>(envelope.message.body);
     const bool is_first_word = std::holds_alternative<core::Join>(envelope.message.body);
-    std::map<JobId, v1::LinkMessage>& first_words = it->second.first_words;
-    if (it->second.dialled && is_first_word && first_words.size() < limits::kMaxJobs) {
-      first_words[envelope.job] = std::move(message);
-      return;
-    }
+    if (is_first_word) return keep_first_word(it->second, {envelope.job, 0}, std::move(message));
     std::vector<v1::LinkMessage>& last_words = it->second.last_words;
     if (it->second.dialled && is_last_word && last_words.size() < kMaxLastWords) {
       last_words.push_back(std::move(message));
@@ -455,6 +457,46 @@ void GrpcControlPlane::send(engine::LinkId id, const engine::CommunicatorMessage
   *message.mutable_communicator() = to_proto(said);
   metrics_.daemon().membership_sent.Increment();
   write(*link, message);
+}
+
+void GrpcControlPlane::send(engine::LinkId id, const engine::GenerationPacket& packet) {
+  const auto it = links_.find(id);
+  if (it == links_.end()) return;
+  v1::LinkMessage message;
+  v1::GenerationPacket& said = *message.mutable_generation();
+  said.set_job_id(packet.job);
+  said.set_body(packet.body);
+  said.set_proof(packet.proof);
+  if (up(id)) {
+    metrics_.daemon().membership_sent.Increment();
+    return write(it->second, message);
+  }
+  v1::GenerationMessage body;
+  if (!body.ParseFromString(packet.body)) return;
+  keep_first_word(it->second, {packet.job, static_cast<int>(body.body_case())}, std::move(message));
+}
+
+void GrpcControlPlane::keep_first_word(Link& link, const std::pair<JobId, int>& kind,
+                                       v1::LinkMessage message) {
+  if (link.dialled && link.first_words.size() < kMaxFirstWords) {
+    link.first_words[kind] = std::move(message);
+  }
+}
+
+std::string GrpcControlPlane::encode(const core::GenerationMessage& message) const {
+  return service::encode(message);
+}
+
+Result<core::GenerationMessage> GrpcControlPlane::decode(const std::string& body) const {
+  return decode_generation_message(body);
+}
+
+std::string GrpcControlPlane::encode(const core::GenerationVotes& votes) const {
+  return service::encode(votes);
+}
+
+Result<core::GenerationVotes> GrpcControlPlane::decode_votes(const std::string& bytes) const {
+  return decode_generation_votes(bytes);
 }
 
 void GrpcControlPlane::write(Link& link, const v1::LinkMessage& message) {
@@ -596,7 +638,7 @@ void GrpcControlPlane::bind(engine::LinkId id, const JobId& job) {
   if (it == links_.end() || it->second.dialled) return;
   Link& link = it->second;
   const bool was_needed = link.is_needed();
-  link.jobs.insert(job);
+  ++link.jobs[job];
   if (was_needed) return;
   strangers_.remove(id);
   strangers_of_connection_.remove(id);
@@ -607,7 +649,10 @@ void GrpcControlPlane::bind(engine::LinkId id, const JobId& job) {
 
 void GrpcControlPlane::unbind(engine::LinkId id, const JobId& job) {
   const auto it = links_.find(id);
-  if (it == links_.end() || it->second.jobs.erase(job) == 0 || it->second.is_needed()) return;
+  if (it == links_.end() || !it->second.jobs.contains(job)) return;
+  if (--it->second.jobs[job] > 0) return;
+  it->second.jobs.erase(job);
+  if (it->second.is_needed()) return;
   keep(it->second, false);
   become_stranger(id, it->second);
 }
@@ -618,6 +663,7 @@ bool GrpcControlPlane::is_wanted(const Link& link, const v1::LinkMessage& messag
     case v1::LinkMessage::kTimeline: return link.jobs.contains(message.timeline().job_id());
     case v1::LinkMessage::kNonfinite: return link.jobs.contains(message.nonfinite().job_id());
     case v1::LinkMessage::kCommunicator: return link.jobs.contains(message.communicator().job_id());
+    case v1::LinkMessage::kGeneration: return events_->knows(message.generation().job_id());
     default: break;
   }
   const v1::JobMessage& said = message.job();

@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
@@ -80,6 +81,11 @@ class GrpcControlPlane final : public engine::ControlPlane {
   void send(engine::LinkId link, const engine::TimelineMessage& message) override;
   void send(engine::LinkId link, const engine::NonfiniteMessage& message) override;
   void send(engine::LinkId link, const engine::CommunicatorMessage& message) override;
+  void send(engine::LinkId link, const engine::GenerationPacket& packet) override;
+  std::string encode(const core::GenerationMessage& message) const override;
+  Result<core::GenerationMessage> decode(const std::string& body) const override;
+  std::string encode(const core::GenerationVotes& votes) const override;
+  Result<core::GenerationVotes> decode_votes(const std::string& bytes) const override;
 
   // Takes a stream that a peer has opened to this daemon's control service. Thread-safe.
   void accept(rpc::CallQueue& queue, std::unique_ptr<rpc::ByteArrival> arrival);
@@ -100,7 +106,8 @@ class GrpcControlPlane final : public engine::ControlPlane {
     std::string address;
     bool dialled = false;
     int users = 0;         // The number of users of a dialled link.
-    std::set<JobId> jobs;  // The jobs that an accepted link is bound to.
+    // The jobs that an accepted link is bound to, and how often.
+    std::map<JobId, int> jobs;
     bool is_needed() const { return dialled || !jobs.empty(); }
     TicksMs unneeded_since_ms = 0;
     // The times up to which a stranger's messages and bytes are paid for: time that passes earns it
@@ -119,9 +126,10 @@ class GrpcControlPlane final : public engine::ControlPlane {
     TicksMs last_asked_ms = 0;  // The time of the last heartbeat that asks for an answer.
     TicksMs redial_delay_ms = 0;
     std::vector<v1::LinkMessage> last_words;  // Failures of jobs, for a dialled link.
-    // A dialled link's requests to join, by job. They are sent as soon as the link is up, while the
-    // peer may still take this daemon for a stranger.
-    std::map<JobId, v1::LinkMessage> first_words;
+    // A dialled link's requests to join (kind 0), and the newest packet about generations of each
+    // kind, by job. They are sent as soon as the link is up, while the peer may still take this
+    // daemon for a stranger.
+    std::map<std::pair<JobId, int>, v1::LinkMessage> first_words;
   };
 
   rpc::StreamEvents events_of(engine::LinkId id, uint64_t stream_number);
@@ -155,6 +163,8 @@ class GrpcControlPlane final : public engine::ControlPlane {
   void forget(engine::LinkId id);
   void wait_for_streams(std::vector<std::shared_ptr<rpc::Stream>> closing, int seconds);
   void write(Link& link, const v1::LinkMessage& message);
+  // Keeps what is to be said once a dialled link is up, in place of what was kept of that kind.
+  void keep_first_word(Link& link, const std::pair<JobId, int>& kind, v1::LinkMessage message);
   void beat(Link& link);
   TicksMs beat_due_ms(const Link& link) const;
   TicksMs silence_due_ms(const Link& link) const;

@@ -70,6 +70,10 @@ class LauncherStream final : public RunCall {
       control_loop_.post([self = self_, rank = Rank{request_.rank_ended().rank()}] {
         self->engine_.report_rank_ended(self->handle_, rank);
       });
+    } else if (request_.has_votes_kept()) {
+      control_loop_.post([self = self_, number = request_.votes_kept().number()] {
+        self->on_votes_kept(number);
+      });
     } else if (request_.has_end_timeline()) {
       control_loop_.post([self = self_] { self->engine_.end_timeline(self->handle_); });
     }
@@ -139,6 +143,10 @@ class LauncherStream final : public RunCall {
       event.mutable_rank_silent()->set_text(text);
       if (auto self = weak.lock()) self->send(event);
     };
+    listener.keep_votes = [weak = std::weak_ptr(self_)](std::string votes,
+                                                        std::function<void()> kept) {
+      if (auto self = weak.lock()) self->keep_votes(std::move(votes), std::move(kept));
+    };
     // A search has a bounded number of lines, and a plan is rarely put into force.
     listener.on_tuning = [weak = std::weak_ptr(self_)](const core::TuningLine& line) {
       if (auto self = weak.lock()) self->send(to_proto(line));
@@ -154,6 +162,22 @@ class LauncherStream final : public RunCall {
     v1::AgentEvent event;
     event.mutable_registered();
     send(event);
+  }
+
+  void keep_votes(std::string votes, std::function<void()> kept) {
+    v1::AgentEvent event;
+    event.mutable_keep_votes()->set_number(++last_votes_);
+    event.mutable_keep_votes()->set_votes(std::move(votes));
+    unkept_.emplace_back(last_votes_, std::move(kept));
+    send(event);
+  }
+
+  void on_votes_kept(uint64_t number) {
+    while (!unkept_.empty() && unkept_.front().first <= number) {
+      const std::function<void()> kept = std::move(unkept_.front().second);
+      unkept_.pop_front();
+      kept();
+    }
   }
 
   // The launcher has gone, so its job ends.
@@ -208,6 +232,8 @@ class LauncherStream final : public RunCall {
   // The control loop owns these.
   engine::JobHandle handle_;  // The handle of the job, once the engine has accepted it.
   bool left_ = false;
+  uint64_t last_votes_ = 0;
+  std::deque<std::pair<uint64_t, std::function<void()>>> unkept_;  // By number.
 
   Mutex mutex_;
   std::deque<v1::AgentEvent> queue_ RUEDA_GUARDED_BY(mutex_);

@@ -15,7 +15,7 @@ import rueda
 import rueda.torch as hvd
 import torch
 
-SLOT = int(os.environ["LOCAL_RANK"])
+SLOT = int(os.environ["RANK"])  # of the first generation: a process in the place of another has the same
 
 
 def deaths_of(arguments):

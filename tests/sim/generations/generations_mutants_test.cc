@@ -14,6 +14,7 @@ constexpr PlantedMutant kPlanted[] = {
     {core::Mutant::kGenerationByMinority, "a generation by a minority", "one decision"},
     {core::Mutant::kChosenGenerationIgnored, "a chosen generation ignored", "one decision"},
     {core::Mutant::kPromiseForgotten, "a promise forgotten", "one decision"},
+    {core::Mutant::kVotesNotKept, "votes not kept", "one decision"},
     {core::Mutant::kStaleIncarnationLetIn, "a stale incarnation let in", "incarnations"},
     {core::Mutant::kCountedBeforeItAttached, "counted before it attached", "true offers"},
     {core::Mutant::kDeathWhileFormingIgnored, "a death while forming ignored", "order of ranks"},

@@ -227,6 +227,7 @@ void GenerationsSimulator::handle(const Event& event) {
     case Event::Kind::kStartDaemon:
       if (it.lives) break;
       start_daemon(event.node, event.life);
+      if (it.kept) resume(event.node);
       for (int slot = 0; slot < static_cast<int>(it.slots.size()); ++slot) {
         attach_later(event.node, slot, now_ + draw(1, 60));
       }
@@ -247,6 +248,15 @@ void GenerationsSimulator::handle(const Event& event) {
       break;
   }
   carry_out(event.node, std::move(output));
+}
+
+void GenerationsSimulator::resume(int index) {
+  Node& it = node(index);
+  ++result_.resumed;
+  core::GenerationsOutput output;
+  it.core->resume(now_, *std::exchange(it.kept, std::nullopt), output);
+  for (const int slot : std::exchange(it.died_since, {})) it.core->lose(now_, slot_of(slot), output);
+  carry_out(index, std::move(output));
 }
 
 void GenerationsSimulator::deliver(const Event& event, core::GenerationsOutput& output) {
@@ -278,7 +288,10 @@ void GenerationsSimulator::kill_process(const Event& event) {
     process = Process{.life = process.life + 1};
     attach_later(event.node, event.slot, now_ + event.until);
   }
-  if (!it.lives) return;
+  if (!it.lives) {
+    it.died_since.insert(event.slot);
+    return;
+  }
   core::GenerationsOutput output;
   it.core->lose(now_, slot_of(event.slot), output);
   carry_out(event.node, std::move(output));
@@ -288,14 +301,19 @@ void GenerationsSimulator::kill_daemon(const Event& event) {
   Node& it = node(event.node);
   if (!it.lives) return;
   it.lives = false;
+  it.died_since.clear();
+  const core::GenerationVotes votes = it.core->votes();
   it.core.reset();
   it.frozen_until = 0;
+  it.tick_at = -1;
   for (Process& process : it.slots) process.waits = process.is_in = false;
   if (event.until == 0) return;
+  const bool is_same_member = chance(50);
+  if (is_same_member) it.kept = votes;
   push({.kind = Event::Kind::kStartDaemon,
         .at = now_ + event.until,
         .node = event.node,
-        .life = it.incarnation + 1});
+        .life = it.incarnation + (is_same_member ? 0 : 1)});
 }
 
 void GenerationsSimulator::attach_later(int index, int slot, TicksMs at) {

@@ -38,6 +38,7 @@ struct GenerationsResult {
   uint64_t steps = 0;             // Of all generations together.
   uint64_t grown = 0;             // Generations with more ranks than the one before.
   uint64_t replaced_leaders = 0;  // Generations whose lowest node is another one.
+  uint64_t resumed = 0;  // Daemons that started again as the same member.
   bool quorum_lost = false;
   bool too_few = false;  // Fewer processes than the least were left.
 };
@@ -64,6 +65,10 @@ class GenerationsSimulator {
     std::vector<Process> slots;
     TicksMs began = 0;  // When the generation began that runs here.
     TicksMs tick_at = -1;
+    // Of a daemon that is dead and will be followed by one that is the same member: what it must
+    // not forget, and the slots whose processes have died since.
+    std::optional<core::GenerationVotes> kept;
+    std::set<int> died_since;
   };
   struct Event {
     enum class Kind : uint8_t {
@@ -114,6 +119,8 @@ class GenerationsSimulator {
   void set_up();
   void draw_fault();
   void start_daemon(int index, uint64_t incarnation);
+  // The daemon starts again as the same member.
+  void resume(int index);
   void push(Event event);
   void handle(const Event& event);
   void deliver(const Event& event, core::GenerationsOutput& output);

@@ -26,18 +26,21 @@ void check(const Seeds& range) {
     sum.steps += result.steps;
     sum.grown += result.grown;
     sum.replaced_leaders += result.replaced_leaders;
+    sum.resumed += result.resumed;
     without_quorum += result.quorum_lost;
     too_few += result.too_few;
   }
   std::cout << range.count << " seeds from " << range.first << ": " << sum.events << " events, "
             << generations << " generations, of which " << sum.grown << " grew and "
-            << sum.replaced_leaders << " had another coordinator, " << sum.steps << " steps, "
+            << sum.replaced_leaders << " had another coordinator, " << sum.resumed
+            << " daemons that came back, " << sum.steps << " steps, "
             << without_quorum << " jobs without a quorum and " << too_few
             << " with too few processes at the end\n";
   // A simulator that never gets anywhere would also find no violation.
   EXPECT_GT(generations, range.count * 2);
   EXPECT_GT(sum.grown, range.count / 4);
   EXPECT_GT(sum.replaced_leaders, range.count / 20);
+  EXPECT_GT(sum.resumed, range.count / 20);
   EXPECT_GT(sum.steps, range.count * 100);
   EXPECT_LT(without_quorum + too_few, range.count / 2);
 }

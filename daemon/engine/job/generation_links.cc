@@ -1,0 +1,73 @@
+#include "daemon/engine/job/generation_links.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <spdlog/spdlog.h>
+
+#include "daemon/base/limits.h"
+#include "daemon/base/one_line.h"
+#include "daemon/engine/ports/proof.h"
+
+namespace rueda::engine {
+
+GenerationLinks::~GenerationLinks() {
+  for (const auto& [address, dialled] : dialled_) control_plane_.release(dialled.link);
+  for (const LinkId link : bound_) control_plane_.unbind(link, job_);
+}
+
+void GenerationLinks::send(TicksMs now, const std::string& address,
+                           const core::GenerationMessage& message) {
+  // Addresses come from other nodes. A job has no more of them.
+  if (!dialled_.contains(address) && dialled_.size() >= limits::kMaxNodes) return;
+  Dialled& dialled = dialled_[address];
+  if (dialled.link == 0) dialled.link = control_plane_.acquire(address);
+  dialled.used = now;
+  std::string body = control_plane_.encode(message);
+  std::string proof = make_packet_proof(token_, job_, body);
+  control_plane_.send(dialled.link, GenerationPacket{job_, std::move(body), std::move(proof)});
+}
+
+std::optional<core::GenerationMessage> GenerationLinks::open(LinkId link,
+                                                             const GenerationPacket& packet) {
+  if (!proof_matches(make_packet_proof(token_, job_, packet.body), packet.proof)) {
+    if (!std::exchange(has_warned_, true)) {
+      spdlog::warn(
+          "job {}: dropped a message about its next generation that does not prove to belong to the "
+          "job; further ones are dropped silently",
+          job_);
+    }
+    return std::nullopt;
+  }
+  if (bound_.insert(link).second) control_plane_.bind(link, job_);
+  Result<core::GenerationMessage> message = control_plane_.decode(packet.body);
+  if (message.is_ok()) return std::move(message).value();
+  spdlog::warn("job {}: {}", job_, one_line(message.status().message()));
+  return std::nullopt;
+}
+
+std::string GenerationLinks::lose(LinkId link) {
+  bound_.erase(link);
+  const auto it = std::find_if(dialled_.begin(), dialled_.end(), [&](const auto& entry) {
+    return entry.second.link == link;
+  });
+  return it == dialled_.end() ? std::string() : it->first;
+}
+
+std::vector<std::string> GenerationLinks::unreachable() const {
+  std::vector<std::string> out;
+  for (const auto& [address, dialled] : dialled_) {
+    if (!control_plane_.trouble(dialled.link).empty()) out.push_back(address);
+  }
+  return out;
+}
+
+void GenerationLinks::release_unused(TicksMs since) {
+  std::erase_if(dialled_, [&](const auto& entry) {
+    if (entry.second.used >= since) return false;
+    control_plane_.release(entry.second.link);
+    return true;
+  });
+}
+
+}  // namespace rueda::engine

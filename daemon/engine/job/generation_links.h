@@ -1,0 +1,52 @@
+// The links by which an elastic job's node agrees with others on the next generation. They are dialled
+// when something is to be said, by address, and let go when nothing has been said for a while: a job
+// that runs has none. They belong to the control loop.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "daemon/base/clock.h"
+#include "daemon/engine/ports/control_plane.h"
+
+namespace rueda::engine {
+
+class GenerationLinks {
+ public:
+  // The control plane must outlive the object.
+  GenerationLinks(ControlPlane& control_plane, JobId job, std::string token)
+      : control_plane_(control_plane), job_(std::move(job)), token_(std::move(token)) {}
+  ~GenerationLinks();
+  GenerationLinks(const GenerationLinks&) = delete;
+  GenerationLinks& operator=(const GenerationLinks&) = delete;
+
+  void send(TicksMs now, const std::string& address, const core::GenerationMessage& message);
+  // Returns what the packet says, or nothing if its sender does not know the job's token, or if it
+  // says nothing that can be understood. Its link is needed by the job from then on.
+  std::optional<core::GenerationMessage> open(LinkId link, const GenerationPacket& packet);
+
+  // Forgets the link. Returns the address that was behind it, or "" if this node has not dialled it.
+  std::string lose(LinkId link);
+  // Returns the addresses that have been dialled and cannot be reached.
+  std::vector<std::string> unreachable() const;
+  // Lets go of links over which nothing has been said since that time.
+  void release_unused(TicksMs since);
+
+ private:
+  struct Dialled {
+    LinkId link = 0;
+    TicksMs used = 0;
+  };
+
+  ControlPlane& control_plane_;
+  const JobId job_;
+  const std::string token_;
+  std::map<std::string, Dialled> dialled_;  // By address.
+  std::set<LinkId> bound_;                  // Those over which others have said something.
+  bool has_warned_ = false;                 // It warns once, because a stranger must not fill the log.
+};
+
+}  // namespace rueda::engine
