@@ -181,6 +181,9 @@ class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEve
     if (incoming_.has_rank_silent()) {
       events_.on_rank_silent(Rank{incoming_.rank_silent().rank()}, incoming_.rank_silent().text());
     }
+    if (incoming_.has_rank_unneeded()) {
+      events_.on_rank_unneeded(Rank{incoming_.rank_unneeded().rank()});
+    }
     if (incoming_.has_keep_votes()) {
       events_.on_votes(incoming_.keep_votes().votes());
       v1::AgentRequest kept;

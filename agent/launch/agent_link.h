@@ -74,6 +74,8 @@ class AgentLink {
     std::function<void(std::string)> on_note;
     // A process of an elastic job lives and has not come back; the text says for how long.
     std::function<void(Rank, std::string)> on_rank_silent = [](Rank, const std::string&) {};
+    // A process of an elastic job waits in vain, because others have ended well.
+    std::function<void(Rank)> on_rank_unneeded = [](Rank) {};
     // Keeps what a daemon that follows this one needs, before it returns.
     std::function<void(std::string)> on_votes = [](const std::string&) {};
     // The status is OK if the stream was closed by this side.
@@ -87,8 +89,8 @@ class AgentLink {
   // Cancels the stream, and returns once on_closed has returned: must not be called from an event.
   virtual ~AgentLink() = default;
 
-  // In an elastic job, here and in the others, `rank` is the slot of the process: its position on the
-  // node.
+  // In an elastic job, here and in the others, `rank` is the slot of the process: its position on
+  // the node.
   virtual void report_rank_failed(Rank rank, const std::string& text) = 0;
   // In an elastic job: nobody waits for the rank any more.
   virtual void report_rank_ended(Rank rank) = 0;

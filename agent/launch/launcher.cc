@@ -152,9 +152,12 @@ AgentLink::Events Launcher::events_of(size_t index) {
   };
   events.on_rank_silent = [this, gate = gate_, index](Rank slot, std::string text) {
     gate->post([this, index, slot, text = std::move(text)] {
-      const std::vector<Rank>& ranks = ranks_of(bringup_.local_nodes()[index]);
-      if (slot.value < 0 || static_cast<size_t>(slot.value) >= ranks.size()) return;
-      apply(supervisor_.on_rank_silent(ranks[static_cast<size_t>(slot.value)], text));
+      if (const auto rank = rank_at(index, slot)) apply(supervisor_.on_rank_silent(*rank, text));
+    });
+  };
+  events.on_rank_unneeded = [this, gate = gate_, index](Rank slot) {
+    gate->post([this, index, slot] {
+      if (const auto rank = rank_at(index, slot)) apply(supervisor_.on_rank_unneeded(*rank));
     });
   };
   // What is posted is kept: it comes before whatever makes it needed.
@@ -172,6 +175,12 @@ AgentLink::Events Launcher::events_of(size_t index) {
 
 const std::vector<Rank>& Launcher::ranks_of(const LocalNode& node) const {
   return job_.nodes[static_cast<size_t>(node.node_index)].ranks;
+}
+
+std::optional<Rank> Launcher::rank_at(size_t index, Rank slot) const {
+  const std::vector<Rank>& ranks = ranks_of(bringup_.local_nodes()[index]);
+  if (slot.value < 0 || static_cast<size_t>(slot.value) >= ranks.size()) return std::nullopt;
+  return ranks[static_cast<size_t>(slot.value)];
 }
 
 void Launcher::open_link(size_t index) {

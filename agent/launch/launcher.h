@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -48,8 +49,10 @@ class Launcher {
   void on_link_closed(size_t index, const Status& status);
   size_t index_of(const std::string& node_id) const;
   const std::vector<Rank>& ranks_of(const LocalNode& node) const;
-  // In an elastic job: tells the daemon of the rank's node that the rank has ended, and how, if badly,
-  // as soon as there is a daemon.
+  // Returns the rank whose process has this slot on the node, if there is one.
+  std::optional<Rank> rank_at(size_t index, Rank slot) const;
+  // In an elastic job: tells the daemon of the rank's node that the rank has ended, and how, if
+  // badly, as soon as there is a daemon.
   void report_slot(Rank rank, const std::string* failure);
   void start_ranks();
   Status start_rank(const LocalNode& node, int local_rank);

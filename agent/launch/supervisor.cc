@@ -174,12 +174,13 @@ Actions Supervisor::on_revival_failed(const std::string& node_id, const std::str
   if (phase_ != Phase::kRunning) return out;
   NodeState& node = nodes_[node_id];
   if (now_ms - node.away_since_ms < elastic_->timeout_ms) {
-    const int64_t after_ms = std::min(kFirstRevivalMs << std::min(node.attempts++, 16), kFirstBackoffMs);
+    const int64_t after_ms =
+        std::min(kFirstRevivalMs << std::min(node.attempts++, 16), kFirstBackoffMs);
     out.emplace_back(ReviveNode{node_id, after_ms});
     return out;
   }
-  out.emplace_back(Say{"node " + node_id + " has no daemon again within --elastic-timeout: " + text +
-                       "; ending the job"});
+  out.emplace_back(Say{"node " + node_id + " has no daemon again within --elastic-timeout: " +
+                       text + "; ending the job"});
   begin_ending(1, out);
   end_if_none_runs(out);
   return out;
@@ -203,6 +204,18 @@ Actions Supervisor::on_rank_silent(Rank rank, const std::string& text) {
   if (phase_ != Phase::kRunning || found == ranks_.end() || !found->second.is_running) return out;
   out.emplace_back(Say{text + ": killing it (--rank-timeout)"});
   // Its end counts as its own, so that it is started again.
+  out.emplace_back(SignalRanks{SIGKILL, {rank}});
+  return out;
+}
+
+Actions Supervisor::on_rank_unneeded(Rank rank) {
+  Actions out;
+  const auto found = ranks_.find(rank);
+  if (phase_ != Phase::kRunning || found == ranks_.end() || !found->second.is_running) return out;
+  if (std::exchange(found->second.is_unneeded, true)) return out;
+  out.emplace_back(Say{"slot " + std::to_string(rank.value) +
+                       " comes too late: others have ended well; "
+                       "ending it"});
   out.emplace_back(SignalRanks{SIGKILL, {rank}});
   return out;
 }
@@ -238,9 +251,10 @@ Actions Supervisor::on_rank_exit(Rank rank, const ExitStatus& status, int64_t no
   if (found == ranks_.end() || !found->second.is_running) return out;
   RankState& state = found->second;
   state.is_running = false;
-  state.has_ended_well = status.is_success();
+  // Whoever comes too late has nothing to do, however it ends.
+  state.has_ended_well = status.is_success() || state.is_unneeded;
   if (elastic_ && phase_ == Phase::kRunning) {
-    if (status.is_success()) {
+    if (state.has_ended_well) {
       out.emplace_back(ReportRankEnded{rank});
       end_if_nobody_is_left(out);
       return out;

@@ -60,8 +60,8 @@ struct RestartRank {
   Rank rank;
   bool operator==(const RestartRank&) const = default;
 };
-// Asks the launcher to find the daemon of this node again after this time, or to start it again if it
-// is private, and to register the elastic job with it; it calls on_node_revived() or
+// Asks the launcher to find the daemon of this node again after this time, or to start it again if
+// it is private, and to register the elastic job with it; it calls on_node_revived() or
 // on_revival_failed().
 struct ReviveNode {
   std::string node_id;
@@ -94,9 +94,9 @@ struct Finish {
   bool operator==(const Finish&) const = default;
 };
 
-using Action =
-    std::variant<Say, SignalRanks, StartTimer, ReportRankFailed, ReportRankEnded, AwaitRestart,
-                 RestartRank, ReviveNode, DrainRanks, CloseLinks, CancelLinks, SignalDaemons, Finish>;
+using Action = std::variant<Say, SignalRanks, StartTimer, ReportRankFailed, ReportRankEnded,
+                            AwaitRestart, RestartRank, ReviveNode, DrainRanks, CloseLinks,
+                            CancelLinks, SignalDaemons, Finish>;
 using Actions = std::vector<Action>;
 
 // Holds a daemon's report that the job has failed.
@@ -125,6 +125,8 @@ class Supervisor {
   Actions on_rank_exit(Rank rank, const ExitStatus& status, int64_t now_ms = 0);
   // A rank of an elastic job stands still, as the text says.
   Actions on_rank_silent(Rank rank, const std::string& text);
+  // A rank of an elastic job waits to take part, and others have ended well.
+  Actions on_rank_unneeded(Rank rank);
   Actions on_restart_due(Rank rank);
   Actions on_restart_failed(Rank rank, const std::string& text);
   Actions on_job_failed(const std::string& reporting_node, const JobFailure& failure);
@@ -168,6 +170,7 @@ class Supervisor {
     int sent_signal = 0;
     bool has_ended_well = false;
     bool awaits_restart = false;
+    bool is_unneeded = false;
     std::vector<int64_t> died_ms;  // When it died, within the last kRestartWindowMs.
   };
 
@@ -175,7 +178,7 @@ class Supervisor {
   struct NodeState {
     bool is_away = false;
     int64_t away_since_ms = 0;
-    int attempts = 0;               // To find its daemon again, since then.
+    int attempts = 0;              // To find its daemon again, since then.
     std::vector<int64_t> lost_ms;  // When it was lost, within the last kRestartWindowMs.
   };
 
@@ -185,8 +188,8 @@ class Supervisor {
   void on_rank_failed(Rank rank, const ExitStatus& status, Actions& out);
   // A rank of an elastic job died while the job runs. Returns false if the job cannot go on.
   bool go_on_without(Rank rank, const ExitStatus& status, int64_t now_ms, Actions& out);
-  // The daemon of a node is lost, for this reason, while the job runs. Returns false if the job cannot
-  // go on.
+  // The daemon of a node is lost, for this reason, while the job runs. Returns false if the job
+  // cannot go on.
   bool go_on_without_daemon(const std::string& node_id, const std::string& text, int64_t now_ms,
                             Actions& out);
   // Returns how many ranks run or will be started again.

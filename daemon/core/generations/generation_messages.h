@@ -18,14 +18,16 @@ struct Present {
   NodeOffer offer;
   // The sender was a member of the generation that it knows, and that one is over.
   bool forms = false;
-  int awaited = 0;     // Processes that were in it, live, and are not attached again yet.
-  std::string reason;  // Why it is over, as far as the sender knows; for people.
+  int awaited = 0;        // Processes that were in it, live, and are not attached again yet.
+  std::string reason;     // Why it is over, as far as the sender knows; for people.
+  bool finished = false;  // Some process of the job has ended well: newcomers come too late.
 };
 // Answers Present: "I have heard you." Whoever does not hear it goes to another node.
 struct Heard {
   // The control address of the node that the sender takes for the one who proposes, which may be
   // the sender; empty if it knows none.
   std::string leader;
+  bool finished = false;  // As in Present.
 };
 
 // Paxos for one value (ballots.h) among the members of the generation that is over.

@@ -50,6 +50,7 @@ void Generations::begin_first(GenerationPtr first) {
 
 void Generations::resume(TicksMs now, const GenerationVotes& votes, GenerationsOutput& output) {
   lives_ = votes.lives + 1;
+  finished_ = votes.finished;
   if (!votes.known) return;
   known_ = votes.known;
   note_contacts();
@@ -61,6 +62,8 @@ void Generations::resume(TicksMs now, const GenerationVotes& votes, GenerationsO
   if (index.value < 0) return;
   survivors_ = votes.survivors;
   form(now, "the daemon of node " + self_.node_id + " has started again", output);
+  // They may have taken it for lost.
+  send_present_to_all(output);
 }
 
 // The members of the newest generation come first, the one who coordinates it before all others.
@@ -82,6 +85,7 @@ void Generations::note_contacts() {
 void Generations::attach(TicksMs now, Slot slot, GenerationsOutput& output) {
   if (state_ == State::kOver) return;
   attached_.insert(slot);
+  output.finished |= finished_;
   if (!waits_since_) {
     waits_since_ = now;
     contact_since_ = now;
@@ -97,6 +101,21 @@ void Generations::lose(TicksMs now, Slot slot, GenerationsOutput& output) {
   if (state_ != State::kForming) return;
   next_present_ = now;
   on_time(now, output);
+}
+
+void Generations::finish(TicksMs now, Slot slot, GenerationsOutput& output) {
+  note_finished(survivors_.contains(slot), output);
+  lose(now, slot, output);
+}
+
+void Generations::leave(GenerationsOutput& output) {
+  if (finished_ && known_) send_present_to_all(output);
+}
+
+void Generations::note_finished(bool finished, GenerationsOutput& output) {
+  if (!finished || finished_) return;
+  finished_ = true;
+  output.finished = true;
 }
 
 NodeOffer Generations::offer() const {
@@ -125,7 +144,7 @@ bool Generations::has_newcomers() const {
 void Generations::note_newcomer(TicksMs now, const NodeOffer& offer, GenerationsOutput& output) {
   const auto it = newcomers_.find(offer.id.node_id);
   if (it != newcomers_.end() && it->second.said.offer.id.incarnation > offer.id.incarnation) return;
-  newcomers_[offer.id.node_id] = {now, Present{0, offer, false, 0, {}}};
+  newcomers_[offer.id.node_id] = {now, Present{0, offer, false, 0, {}, false}};
   for (int i = 0; i < size_of_known(); ++i) {
     const MemberId& member = known_->node(NodeIndex{i}).id;
     // The daemon that was a member has been followed by another.
@@ -140,7 +159,7 @@ void Generations::note_newcomer(TicksMs now, const NodeOffer& offer, Generations
 void Generations::tell_of_newcomers(TicksMs now, GenerationsOutput& output) {
   // The coordinator alone tells: it is the one who will propose, and a newcomer that it does not
   // hear would only end one generation after the other.
-  if (state_ != State::kRunning || index_of_self() != NodeIndex{0}) return;
+  if (state_ != State::kRunning || index_of_self() != NodeIndex{0} || finished_) return;
   if (known_->world_size() >= options_.max_ranks) return;
   const auto tell = [&](const NodeOffer& offer) {
     for (const OfferedSlot& slot : offer.slots) {
@@ -212,7 +231,13 @@ void Generations::send_present(const std::string& to, GenerationsOutput& output)
   const bool forms = state_ == State::kForming;
   // A daemon that follows another is not taken for behind it.
   const uint64_t number = (uint64_t{lives_} << 32) | ++presents_;
-  send(to, Present{number, offer(), forms, forms ? awaited() : 0, reason_}, output);
+  send(to, Present{number, offer(), forms, forms ? awaited() : 0, reason_, finished_}, output);
+}
+
+void Generations::send_present_to_all(GenerationsOutput& output) {
+  for (const GenerationNode& node : known_->nodes) {
+    if (node.id != self_) send_present(node.control_address, output);
+  }
 }
 
 std::string Generations::leader_address() const {
@@ -293,7 +318,11 @@ std::vector<NodeOffer> Generations::offers(TicksMs now) const {
   for (const auto& [voter, heard] : heard_) add(heard);
   for (const auto& [node_id, heard] : newcomers_) add(heard);
   std::vector<NodeOffer> out;
-  for (const auto& [node_id, offer] : by_node) out.push_back(*offer);
+  for (const auto& [node_id, offer] : by_node) {
+    out.push_back(*offer);
+    if (!finished_) continue;
+    std::erase_if(out.back().slots, [](const OfferedSlot& offered) { return !offered.survives; });
+  }
   return out;
 }
 
@@ -407,6 +436,7 @@ void Generations::on_message(TicksMs now, const GenerationMessage& message,
   const NodeIndex from = known_ ? known_->find(message.from) : NodeIndex{-1};
   if (from.value >= 0) note_word(now, from);
   if (const auto* heard = std::get_if<Heard>(&message.body)) {
+    note_finished(heard->finished, output);
     return follow(now, heard->leader);
   }
   if (const auto* present = std::get_if<Present>(&message.body)) {
@@ -442,10 +472,11 @@ void Generations::on(TicksMs now, const GenerationMessage& message, const Presen
   auto& last = last_present_[message.from.node_id];
   if (std::pair(message.from.incarnation, present.number) <= last) return;
   last = {message.from.incarnation, present.number};
+  note_finished(present.finished, output);
   if (known_ && message.epoch < next_epoch()) {
     send(message.from_address, LearnGeneration{known_}, output);
   } else {
-    send(message.from_address, Heard{leader_address()}, output);
+    send(message.from_address, Heard{leader_address(), finished_}, output);
   }
   const NodeIndex from = known_ ? known_->find(message.from) : NodeIndex{-1};
   const bool is_voter = from.value >= 0 && index_of_self().value >= 0;

@@ -54,6 +54,8 @@ struct GenerationsOutput {
   GenerationPtr begun;
   // Others want to take part: a good moment to end the generation should be found.
   bool hosts_changed = false;
+  // The job is finishing: processes that wait and are no survivors are not taken in any more.
+  bool finished = false;
   std::optional<Status> over;  // The job is over on this node.
 };
 
@@ -66,6 +68,7 @@ struct GenerationVotes {
   Ballot accepted_in;
   GenerationPtr accepted;
   std::set<Slot> survivors;  // The processes of this node that are in `known`, and live.
+  bool finished = false;
 
   bool operator==(const GenerationVotes&) const = default;
 };
@@ -95,6 +98,11 @@ class Generations {
   void attach(TicksMs now, Slot slot, GenerationsOutput& output);
   // The process is gone, whether or not it waited.
   void lose(TicksMs now, Slot slot, GenerationsOutput& output);
+  // The process has ended well: if it was in a generation, the job is finishing. That is no reason
+  // to end what runs.
+  void finish(TicksMs now, Slot slot, GenerationsOutput& output);
+  // The node leaves the job for good, and says so if the job is finishing.
+  void leave(GenerationsOutput& output);
   // The generation that runs is over: somebody has died, or all ranks have left it.
   void end_running(TicksMs now, const std::string& reason, GenerationsOutput& output);
   // The node is lost: its link broke, or it is the reason why the generation ended.
@@ -107,13 +115,16 @@ class Generations {
   State state() const { return state_; }
   const MemberId& self() const { return self_; }
   GenerationVotes votes() const {
-    return {lives_,      known_, acceptor_.promised(), acceptor_.accepted_in(), acceptor_.accepted(),
-            survivors_};
+    return {
+        lives_,     known_,   acceptor_.promised(), acceptor_.accepted_in(), acceptor_.accepted(),
+        survivors_, finished_};
   }
   // Returns the newest generation that the node knows; null if it knows none.
   const GenerationPtr& known() const { return known_; }
   // Returns which processes wait, ascending.
   const std::set<Slot>& waiting() const { return attached_; }
+  // Returns whether the process was in the newest generation, as far as this node knows, and lives.
+  bool survives(Slot slot) const { return survivors_.contains(slot); }
   // Returns, while a generation forms, which processes of this node are waited for, ascending: they
   // were in the one before, and live.
   std::vector<Slot> awaited_slots() const;
@@ -142,6 +153,8 @@ class Generations {
   // Says Present to whoever is to hear it.
   void present(TicksMs now, GenerationsOutput& output);
   void send_present(const std::string& to, GenerationsOutput& output);
+  void send_present_to_all(GenerationsOutput& output);
+  void note_finished(bool finished, GenerationsOutput& output);
   // Returns where Present goes; empty: nowhere.
   std::string listener() const;
   void note_contacts();
@@ -201,6 +214,7 @@ class Generations {
   GenerationPtr known_;
   std::set<Slot> attached_;             // They wait for the next generation.
   std::set<Slot> survivors_;            // They are, or were, in the generation `known_`, and live.
+  bool finished_ = false;               // Some process of the job has ended well.
   std::optional<TicksMs> waits_since_;  // Since when somebody waits here.
 
   // While a generation forms, or newcomers wait for one.
@@ -216,7 +230,7 @@ class Generations {
   std::set<NodeIndex> gone_;                  // Voters that are lost, unless they are heard again.
   std::map<std::string, HeardOf> newcomers_;  // By node id: who is in no generation, or has more.
   uint32_t lives_ = 0;
-  uint32_t presents_ = 0;                     // What this daemon has said.
+  uint32_t presents_ = 0;                                              // What this daemon has said.
   std::map<std::string, std::pair<uint64_t, uint64_t>> last_present_;  // Incarnation, number.
   std::set<std::pair<MemberId, Slot>> told_;  // The newcomers of which hosts_changed has told.
 

@@ -82,11 +82,11 @@ Status ElasticJob::check(const JobSpec& spec) {
   }
   const auto nodes = static_cast<size_t>(spec.layout.node_count());
   if (nodes > 1 && spec.elastic->incarnations.size() != nodes) {
-    return {Code::kInvalidArgument,
-            "job " + spec.job + " is elastic, has " + std::to_string(nodes) +
-                " nodes, and its launcher says incarnations of " +
-                std::to_string(spec.elastic->incarnations.size()) +
-                ": install the same version on all nodes"};
+    return {Code::kInvalidArgument, "job " + spec.job + " is elastic, has " +
+                                        std::to_string(nodes) +
+                                        " nodes, and its launcher says incarnations of " +
+                                        std::to_string(spec.elastic->incarnations.size()) +
+                                        ": install the same version on all nodes"};
   }
   return check_sizes(spec);
 }
@@ -120,9 +120,10 @@ Status ElasticJob::start() {
   for (int i = 0; i < spec_.layout.node_count(); ++i) {
     const core::LayoutNode& from = spec_.layout.node(NodeIndex{i});
     core::GenerationNode& node = first.nodes.emplace_back();
-    node.id = NodeIndex{i} == spec_.self
-                  ? generations_.self()
-                  : core::MemberId{from.node_id, spec_.elastic->incarnations[static_cast<size_t>(i)]};
+    node.id =
+        NodeIndex{i} == spec_.self
+            ? generations_.self()
+            : core::MemberId{from.node_id, spec_.elastic->incarnations[static_cast<size_t>(i)]};
     node.control_address = from.control_address;
     for (size_t slot = 0; slot < from.ranks.size(); ++slot) {
       node.slots.push_back({core::Slot{static_cast<int32_t>(slot)}, from.ranks[slot]});
@@ -210,7 +211,11 @@ void ElasticJob::on_process_gone(core::Slot slot, const std::string& failure) {
   const auto place = place_of(slot, &local_rank);
   if (place && !is_ending_ && !failure.empty()) runner_->on_rank_failed(place->rank, failure);
   core::GenerationsOutput output;
-  generations_.lose(now(), slot, output);
+  if (failure.empty()) {
+    generations_.finish(now(), slot, output);
+  } else {
+    generations_.lose(now(), slot, output);
+  }
   carry_out(std::move(output));
 }
 
@@ -363,6 +368,11 @@ void ElasticJob::perform(core::GenerationsOutput output) {
       if (!waiting_.contains(session)) session->hosts_changed();
     }
   }
+  if (output.finished) {
+    for (const core::Slot slot : generations_.waiting()) {
+      if (!generations_.survives(slot)) listener_.on_unneeded(Rank{slot.value});
+    }
+  }
   if (output.over) return give_up(*output.over);
   arm_timer();
 }
@@ -444,6 +454,9 @@ void ElasticJob::lose_address(const std::string& address, core::GenerationsOutpu
 }
 
 void ElasticJob::close(const Status& why, std::function<void()> done) {
+  core::GenerationsOutput output;
+  generations_.leave(output);
+  for (const auto& [address, message] : output.sends) links_.send(now(), address, message);
   closing_ = why;
   on_closed_ = std::move(done);
   timer_.cancel();

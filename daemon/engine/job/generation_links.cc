@@ -18,14 +18,27 @@ GenerationLinks::~GenerationLinks() {
 
 void GenerationLinks::send(TicksMs now, const std::string& address,
                            const core::GenerationMessage& message) {
+  const LinkId link = link_to(now, address);
+  if (link == 0) return;
+  std::string body = control_plane_.encode(message);
+  std::string proof = make_packet_proof(token_, job_, body);
+  control_plane_.send(link, GenerationPacket{job_, std::move(body), std::move(proof)});
+}
+
+LinkId GenerationLinks::link_to(TicksMs now, const std::string& address) {
+  const auto accepted = accepted_.find(address);
+  if (accepted != accepted_.end()) return accepted->second;
   // Addresses come from other nodes. A job has no more of them.
-  if (!dialled_.contains(address) && dialled_.size() >= limits::kMaxNodes) return;
+  if (!dialled_.contains(address) && dialled_.size() >= limits::kMaxNodes) return 0;
   Dialled& dialled = dialled_[address];
   if (dialled.link == 0) dialled.link = control_plane_.acquire(address);
   dialled.used = now;
-  std::string body = control_plane_.encode(message);
-  std::string proof = make_packet_proof(token_, job_, body);
-  control_plane_.send(dialled.link, GenerationPacket{job_, std::move(body), std::move(proof)});
+  return dialled.link;
+}
+
+bool GenerationLinks::has_dialled(LinkId link) const {
+  return std::any_of(dialled_.begin(), dialled_.end(),
+                     [&](const auto& entry) { return entry.second.link == link; });
 }
 
 std::optional<core::GenerationMessage> GenerationLinks::open(LinkId link,
@@ -41,13 +54,20 @@ std::optional<core::GenerationMessage> GenerationLinks::open(LinkId link,
   }
   if (bound_.insert(link).second) control_plane_.bind(link, job_);
   Result<core::GenerationMessage> message = control_plane_.decode(packet.body);
-  if (message.is_ok()) return std::move(message).value();
-  spdlog::warn("job {}: {}", job_, one_line(message.status().message()));
-  return std::nullopt;
+  if (!message.is_ok()) {
+    spdlog::warn("job {}: {}", job_, one_line(message.status().message()));
+    return std::nullopt;
+  }
+  const std::string& from = message.value().from_address;
+  if (!has_dialled(link) && (accepted_.contains(from) || accepted_.size() < limits::kMaxNodes)) {
+    accepted_[from] = link;
+  }
+  return std::move(message).value();
 }
 
 std::string GenerationLinks::lose(LinkId link) {
   bound_.erase(link);
+  std::erase_if(accepted_, [&](const auto& entry) { return entry.second == link; });
   const auto it = std::find_if(dialled_.begin(), dialled_.end(), [&](const auto& entry) {
     return entry.second.link == link;
   });
@@ -57,7 +77,8 @@ std::string GenerationLinks::lose(LinkId link) {
 std::vector<std::string> GenerationLinks::unreachable() const {
   std::vector<std::string> out;
   for (const auto& [address, dialled] : dialled_) {
-    if (!control_plane_.trouble(dialled.link).empty()) out.push_back(address);
+    if (accepted_.contains(address) || control_plane_.trouble(dialled.link).empty()) continue;
+    out.push_back(address);
   }
   return out;
 }

@@ -1,6 +1,7 @@
-// The links by which an elastic job's node agrees with others on the next generation. They are dialled
-// when something is to be said, by address, and let go when nothing has been said for a while: a job
-// that runs has none. They belong to the control loop.
+// The links by which an elastic job's node agrees with others on the next generation. Whoever has
+// spoken is answered over the link by which it did; others are dialled, by address. Links over which
+// nothing has been said for a while are let go: a job that runs has none. They belong to the control
+// loop.
 #pragma once
 
 #include <map>
@@ -41,11 +42,16 @@ class GenerationLinks {
     TicksMs used = 0;
   };
 
+  // Returns 0 if there are too many.
+  LinkId link_to(TicksMs now, const std::string& address);
+  bool has_dialled(LinkId link) const;
+
   ControlPlane& control_plane_;
   const JobId job_;
   const std::string token_;
   std::map<std::string, Dialled> dialled_;  // By address.
   std::set<LinkId> bound_;                  // Those over which others have said something.
+  std::map<std::string, LinkId> accepted_;  // By the address of who has dialled it.
   bool has_warned_ = false;                 // It warns once, because a stranger must not fill the log.
 };
 

@@ -73,7 +73,7 @@ struct EngineContext {
 // A job whose ranks may come and go.
 struct ElasticSpec {
   int min_ranks = 1;
-  int max_ranks = 0;  // 0: as many as the layout has.
+  int max_ranks = 0;             // 0: as many as the layout has.
   TicksMs timeout_ms = 600'000;  // How long the job waits for min_ranks.
   // How long after the end of a generation its processes may take to come back, before the launcher
   // is told of those that have not; 0: for ever.
@@ -83,8 +83,8 @@ struct ElasticSpec {
   // Set if the job runs already: control addresses of nodes that may know of it. The layout is this
   // node alone then, with its slots.
   std::vector<std::string> contacts;
-  // Set if a daemon that had the job here has died: what it asked to keep (keep_votes), and the slots
-  // whose processes have ended since then.
+  // Set if a daemon that had the job here has died: what it asked to keep (keep_votes), and the
+  // slots whose processes have ended since then.
   std::string votes;
   std::vector<core::Slot> ended_slots;
 };
@@ -144,6 +144,8 @@ struct JobListener {
   std::function<void()> on_finished = [] {};
   // An elastic job's process of this slot lives, and has not come back; the text says for how long.
   std::function<void(Rank, const std::string&)> on_silent = [](Rank, const std::string&) {};
+  // An elastic job's process of this slot waits in vain, because others have ended well.
+  std::function<void(Rank)> on_unneeded = [](Rank) {};
   // An elastic job asks its launcher to keep these bytes, in place of those before, and to say when
   // it has.
   std::function<void(std::string, std::function<void()>)> keep_votes =

@@ -52,8 +52,12 @@ struct GenerationWriter {
     present.set_forms(from.forms);
     present.set_awaited(from.awaited);
     present.set_reason(from.reason);
+    present.set_finished(from.finished);
   }
-  void operator()(const core::Heard& from) const { to.mutable_heard()->set_leader(from.leader); }
+  void operator()(const core::Heard& from) const {
+    to.mutable_heard()->set_leader(from.leader);
+    to.mutable_heard()->set_finished(from.finished);
+  }
   void operator()(const core::PrepareGeneration& from) const {
     fill(from.ballot, *to.mutable_prepare());
   }
@@ -100,7 +104,8 @@ Result<core::GenerationPtr> read(const v1::Generation& from) {
     added.id = std::move(id).value();
     added.control_address = node.control_address();
     for (const v1::Generation::Slot& slot : node.slots()) {
-      if (slot.slot() < 0 || slot.slot() >= limits::kMaxLocalRanks) return broken("a slot that is none");
+      if (slot.slot() < 0 || slot.slot() >= limits::kMaxLocalRanks)
+        return broken("a slot that is none");
       added.slots.push_back({core::Slot{slot.slot()}, Rank{slot.rank()}});
     }
   }
@@ -122,6 +127,7 @@ Result<core::GenerationMessage> read_present(const v1::GenerationPresent& from,
   present.forms = from.forms();
   present.awaited = from.awaited();
   present.reason = one_line(from.reason(), kMaxReasonBytes);
+  present.finished = from.finished();
   to.body = std::move(present);
   return to;
 }
@@ -160,7 +166,9 @@ Result<core::GenerationMessage> decode_generation_message(const std::string& byt
   switch (from.body_case()) {
     case v1::GenerationMessage::kPresent: return read_present(from.present(), std::move(to));
     case v1::GenerationMessage::kPromise: return read_promise(from.promise(), std::move(to));
-    case v1::GenerationMessage::kHeard: to.body = core::Heard{from.heard().leader()}; return to;
+    case v1::GenerationMessage::kHeard:
+      to.body = core::Heard{from.heard().leader(), from.heard().finished()};
+      return to;
     case v1::GenerationMessage::kPrepare:
       to.body = core::PrepareGeneration{read(from.prepare())};
       return to;
@@ -195,6 +203,7 @@ std::string encode(const core::GenerationVotes& votes) {
   fill(votes.accepted_in, *to.mutable_accepted_in());
   if (votes.accepted) fill(*votes.accepted, *to.mutable_accepted());
   for (const core::Slot slot : votes.survivors) to.add_survivors(slot.value);
+  to.set_finished(votes.finished);
   return to.SerializeAsString();
 }
 
@@ -202,7 +211,7 @@ Result<core::GenerationVotes> decode_generation_votes(const std::string& bytes) 
   v1::GenerationVotes from;
   if (!from.ParseFromString(bytes)) return broken("votes that are none");
   core::GenerationVotes to{from.lives(), nullptr, read(from.promised()), read(from.accepted_in()),
-                           nullptr, {}};
+                           nullptr,      {},      from.finished()};
   for (const int32_t slot : from.survivors()) {
     if (slot < 0 || slot >= limits::kMaxLocalRanks) return broken("a slot that is none");
     to.survivors.insert(core::Slot{slot});

@@ -71,9 +71,8 @@ class LauncherStream final : public RunCall {
         self->engine_.report_rank_ended(self->handle_, rank);
       });
     } else if (request_.has_votes_kept()) {
-      control_loop_.post([self = self_, number = request_.votes_kept().number()] {
-        self->on_votes_kept(number);
-      });
+      control_loop_.post(
+          [self = self_, number = request_.votes_kept().number()] { self->on_votes_kept(number); });
     } else if (request_.has_end_timeline()) {
       control_loop_.post([self = self_] { self->engine_.end_timeline(self->handle_); });
     }
@@ -141,6 +140,11 @@ class LauncherStream final : public RunCall {
       v1::AgentEvent event;
       event.mutable_rank_silent()->set_rank(rank.value);
       event.mutable_rank_silent()->set_text(text);
+      if (auto self = weak.lock()) self->send(event);
+    };
+    listener.on_unneeded = [weak = std::weak_ptr(self_)](Rank slot) {
+      v1::AgentEvent event;
+      event.mutable_rank_unneeded()->set_rank(slot.value);
       if (auto self = weak.lock()) self->send(event);
     };
     listener.keep_votes = [weak = std::weak_ptr(self_)](std::string votes,
