@@ -6,6 +6,7 @@
 namespace rueda::agent {
 
 int JobLayout::world_size() const {
+  if (is_late()) return whole_size;
   size_t count = 0;
   for (const NodeLayout& node : nodes) count += node.ranks.size();
   return static_cast<int>(count);
@@ -49,7 +50,7 @@ Result<std::vector<std::vector<Rank>>> deal_evenly(int ranks, int nodes) {
 Environment rank_environment(const JobLayout& job, int node_index, int local_rank,
                              const std::string& socket,
                              const std::vector<std::string>& http_addresses) {
-  const NodeLayout& node = job.nodes.at(node_index);
+  const NodeLayout& node = job.nodes.at(job.is_late() ? 0 : node_index);
   const std::string node_text = std::to_string(node_index);
   std::string http;
   for (const std::string& address : http_addresses) {
@@ -59,7 +60,7 @@ Environment rank_environment(const JobLayout& job, int node_index, int local_ran
   const std::string rank = std::to_string(node.ranks.at(local_rank).value);
   const std::string size = std::to_string(job.world_size());
   const std::string local_size = std::to_string(node.ranks.size());
-  const std::string node_count = std::to_string(job.nodes.size());
+  const std::string node_count = std::to_string(job.nodes.size() + job.contacts.size());
   return {
       {"RANK", rank},
       {"LOCAL_RANK", std::to_string(local_rank)},

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -95,6 +96,7 @@ struct Flags {
   CLI::Option* rdzv_endpoint = nullptr;
   CLI::Option* socket = nullptr;
   CLI::Option* min_np = nullptr;
+  CLI::Option* max_np = nullptr;
   CLI::Option* max_restarts = nullptr;
   CLI::Option* elastic_timeout = nullptr;
   CLI::Option* rank_timeout = nullptr;
@@ -125,7 +127,8 @@ ElasticSettings with_times(ElasticSettings elastic, const Seconds& seconds) {
 }
 
 Flags add_flags(CLI::App& app, Options& options, Seconds& seconds, ElasticSettings& elastic,
-                std::string& hosts, bool& no_prefix, std::string& secret_file) {
+                std::string& hosts, bool& no_prefix, std::string& secret_file,
+                std::string& nnodes) {
   Flags flags;
   flags.np = app.add_option("--np,--nproc-per-node", options.ranks,
                             "Training processes to start (also -np N); with --nnodes, on this node")
@@ -137,9 +140,9 @@ Flags add_flags(CLI::App& app, Options& options, Seconds& seconds, ElasticSettin
       app.add_option("--virtual-nodes", options.virtual_nodes,
                      "Start this many private daemons here and deal the ranks out to them")
           ->check(CLI::Range(1, limits::kMaxNodes));
-  flags.nnodes = app.add_option("--nnodes", options.nnodes,
-                                "Nodes of the job; the same command runs on each of them")
-                     ->check(CLI::Range(1, limits::kMaxNodes));
+  flags.nnodes = app.add_option("--nnodes", nnodes,
+                                "Nodes of the job; the same command runs on each of them. MIN:MAX "
+                                "makes the job elastic: it begins with MIN, and others may come");
   flags.node_rank = app.add_option("--node-rank", options.node_rank,
                                    "This node's number; 0 serves the rendezvous endpoint")
                         ->check(CLI::Range(0, limits::kMaxNodes - 1));
@@ -178,8 +181,13 @@ Flags add_flags(CLI::App& app, Options& options, Seconds& seconds, ElasticSettin
              "Make the job elastic: when ranks die the others go on, as long as so many are "
              "left or are started again")
           ->check(CLI::Range(1, limits::kMaxRanks));
+  flags.max_np = app.add_option("--max-np", elastic.max_ranks,
+                                "With --min-np: the most ranks, counting those of nodes that come "
+                                "late (default: -np on each of --nnodes)")
+                     ->check(CLI::Range(1, limits::kMaxRanks));
   flags.max_restarts = app.add_option("--max-restarts", elastic.max_restarts,
-                                      "With --min-np: start a rank again so often in 10 minutes")
+                                      "With --min-np: start a rank, or a daemon, again so often in "
+                                      "10 minutes")
                            ->check(CLI::Range(0, 1'000'000))
                            ->capture_default_str();
   flags.elastic_timeout = app.add_option("--elastic-timeout", seconds.elastic,
@@ -415,6 +423,33 @@ std::string find_secret(const std::string& file,
   return check_secret(secret, "$RUEDA_RDZV_SECRET").message();
 }
 
+// Reads "N" or "MIN:MAX". Returns "" if that is what it is.
+std::string read_nnodes(const std::string& text, Options& options) {
+  const auto number = [](const std::string& part) {
+    int value = 0;
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), value);
+    return error == std::errc() && end == part.data() + part.size() ? value : 0;
+  };
+  const size_t colon = std::min(text.find(':'), text.size());
+  const bool is_range = colon < text.size();
+  options.nnodes = number(is_range ? text.substr(colon + 1) : text);
+  const int least = is_range ? number(text.substr(0, colon)) : options.nnodes;
+  if (least < 1 || least > options.nnodes || options.nnodes > limits::kMaxNodes) {
+    return "--nnodes " + text + " is not a number from 1 to " + std::to_string(limits::kMaxNodes) +
+           ", nor MIN:MAX of such numbers";
+  }
+  if (is_range) options.min_nodes = least;
+  return "";
+}
+
+// Settles what an elastic job's numbers of ranks are if nothing is said.
+ElasticSettings settle_sizes(ElasticSettings elastic, const Flags& flags, Options& options) {
+  if (!*flags.min_np) elastic.min_ranks = options.min_nodes * options.ranks;
+  if (!*flags.max_np) elastic.max_ranks = options.nnodes * options.ranks;
+  if (options.nnodes > 1 && options.min_nodes == 0) options.min_nodes = options.nnodes;
+  return elastic;
+}
+
 // Checks what CLI11 does not check. Returns "" if nothing is wrong.
 std::string conflict_in(const Options& options, const Flags& flags) {
   const bool is_many_nodes = options.nnodes > 1;
@@ -425,13 +460,23 @@ std::string conflict_in(const Options& options, const Flags& flags) {
   if (options.agreement.is_deterministic && !options.agreement.plan.empty()) {
     return "--deterministic makes a plan of the tensors alone, so --plan cannot go with it";
   }
+  if (options.elastic && options.elastic->min_ranks > options.elastic->max_ranks) {
+    return "--min-np " + std::to_string(options.elastic->min_ranks) + " is more than the " +
+           std::to_string(options.elastic->max_ranks) +
+           " ranks that the job may have: lower it, or raise --max-np";
+  }
+  if (options.elastic && !is_many_nodes && options.elastic->max_ranks < options.ranks) {
+    return "--max-np " + std::to_string(options.elastic->max_ranks) + " is less than the " +
+           std::to_string(options.ranks) + " ranks that are started: raise it or lower -np";
+  }
   if (*flags.min_np && !is_many_nodes && options.elastic->min_ranks > options.ranks) {
     return "--min-np " + std::to_string(options.elastic->min_ranks) + " is more than the " +
            std::to_string(options.ranks) + " ranks that are started: raise -np or lower --min-np";
   }
-  if (!*flags.min_np && (*flags.max_restarts || *flags.elastic_timeout || *flags.rank_timeout)) {
-    return "--max-restarts, --elastic-timeout and --rank-timeout are for elastic jobs: give "
-           "--min-np, too";
+  if (!options.elastic && (*flags.max_np || *flags.max_restarts || *flags.elastic_timeout ||
+                           *flags.rank_timeout)) {
+    return "--max-np, --max-restarts, --elastic-timeout and --rank-timeout are for elastic jobs: "
+           "give --min-np, too";
   }
   if (*flags.virtual_nodes && is_many_nodes) {
     return "--virtual-nodes puts all nodes on this machine, so --nnodes cannot go with it";
@@ -463,7 +508,20 @@ std::string conflict_in(const Options& options, const Flags& flags) {
   return "";
 }
 
+// A rendezvous that lasts as long as the job must not let strangers in. Returns "" if it does not.
+std::string conflict_of_late_nodes(const Options& options) {
+  if (options.min_nodes >= options.nnodes || may_come_late(options)) return "";
+  return "--nnodes " + std::to_string(options.min_nodes) + ":" + std::to_string(options.nnodes) +
+         " lets nodes in as long as the job lasts: give all of them the same --rdzv-secret-file";
+}
+
 }  // namespace
+
+bool may_come_late(const Options& options) {
+  if (!options.elastic || options.nnodes == 1) return false;
+  const auto endpoint = parse_host_port(options.rdzv_endpoint);
+  return !options.rdzv_secret.empty() || (endpoint && is_loopback(endpoint->host));
+}
 
 ParseOutcome parse_options(const std::vector<std::string>& arguments,
                            const std::map<std::string, std::string>& environment) {
@@ -477,7 +535,9 @@ ParseOutcome parse_options(const std::vector<std::string>& arguments,
   app.set_version_flag("--version", std::string("ruedarun ") + RUEDA_VERSION);
   std::string hosts;
   std::string secret_file;
-  const Flags flags = add_flags(app, options, seconds, elastic, hosts, no_prefix, secret_file);
+  std::string nnodes = "1";
+  const Flags flags =
+      add_flags(app, options, seconds, elastic, hosts, no_prefix, secret_file, nnodes);
   add_agreement_flags(app, options.agreement);
   set_advanced_apart(app);
 
@@ -501,8 +561,13 @@ ParseOutcome parse_options(const std::vector<std::string>& arguments,
     return usage_error(error.what());
   }
 
-  if (*flags.min_np) options.elastic = with_times(elastic, seconds);
-  std::string conflict = conflict_in(options, flags);
+  std::string conflict = read_nnodes(nnodes, options);
+  if (conflict.empty()) {
+    if (*flags.min_np || options.min_nodes > 0) {
+      options.elastic = with_times(settle_sizes(elastic, flags, options), seconds);
+    }
+    conflict = conflict_in(options, flags);
+  }
   if (conflict.empty() && *flags.hosts) {
     const bool is_spread = options.nnodes > 1 || options.virtual_nodes > 0;
     conflict =
@@ -511,6 +576,7 @@ ParseOutcome parse_options(const std::vector<std::string>& arguments,
             : use_hosts(hosts, static_cast<bool>(*flags.np), options);
   }
   if (conflict.empty()) conflict = find_secret(secret_file, environment, options.rdzv_secret);
+  if (conflict.empty()) conflict = conflict_of_late_nodes(options);
   if (!conflict.empty()) return usage_error(conflict);
   options.stall_check_ms = to_ms(seconds.stall_check);
   options.stall_shutdown_ms = to_ms(seconds.stall_shutdown);

@@ -17,7 +17,9 @@ struct Options {
   int ranks = 1;
   // The number of nodes that this machine stands for; 0 means that there are no virtual nodes.
   int virtual_nodes = 0;
-  int nnodes = 1;
+  int nnodes = 1;  // The most, in an elastic job.
+  // In an elastic job, the number of nodes with which it begins; otherwise 0.
+  int min_nodes = 0;
   int node_rank = 0;
   std::string rdzv_endpoint;
   std::string rdzv_id;
@@ -69,6 +71,10 @@ struct ParseOutcome {
 // belongs to the program that is started.
 ParseOutcome parse_options(const std::vector<std::string>& arguments,
                            const std::map<std::string, std::string>& environment);
+
+// Returns whether nodes may come to the rendezvous when the others have met: in an elastic job on
+// several nodes that has a secret, or whose rendezvous nobody reaches from elsewhere.
+bool may_come_late(const Options& options);
 
 // Returns the mode of coordination that the command line, its preset or the variables name; "" if
 // none of them does, or the command line cannot be parsed.

@@ -62,12 +62,16 @@ v1::AgentRequest job_request(const JobRegistration& registration) {
   spec.set_job_id(registration.job.job_id);
   spec.set_token(registration.job.token);
   spec.set_user(registration.user);
-  spec.set_node_index(registration.node_index);
+  // A node that comes late is alone in its layout, and says by how many ranks.
+  const bool is_late = registration.job.is_late();
+  spec.set_node_index(is_late ? 0 : registration.node_index);
   for (const NodeLayout& node : registration.job.nodes) {
     v1::NodeSpec& out = *spec.add_nodes();
     out.set_node_id(node.node_id);
     out.set_control_address(node.control_address);
-    for (Rank rank : node.ranks) out.add_ranks(rank.value);
+    for (size_t i = 0; i < node.ranks.size(); ++i) {
+      out.add_ranks(is_late ? static_cast<int32_t>(i) : node.ranks[i].value);
+    }
     out.set_incarnation(node.incarnation);
   }
   fill(registration.agreement, spec);
@@ -88,6 +92,7 @@ v1::AgentRequest job_request(const JobRegistration& registration) {
     elastic.set_max_ranks(registration.elastic->max_ranks);
     elastic.set_timeout_ms(registration.elastic->timeout_ms);
     elastic.set_rank_timeout_ms(registration.elastic->rank_timeout_ms);
+    for (const std::string& contact : registration.job.contacts) elastic.add_contacts(contact);
     elastic.set_votes(registration.votes);
     for (const int slot : registration.ended_slots) elastic.add_ended_slots(slot);
   }

@@ -286,7 +286,9 @@ RendezvousSetting Bringup::rendezvous_setting() {
           Meeting::kNodes,
           [this, gate = gate_](const std::string& text) {
             gate->post([this, text] { events_.on_note(text); });
-          }};
+          },
+          options_.min_nodes,
+          may_come_late(options_)};
 }
 
 void Bringup::enter() {
@@ -296,7 +298,7 @@ void Bringup::enter() {
   rendezvous_call_ = RendezvousCall::start(
       endpoint,
       {options_.node_rank, options_.nnodes, options_.ranks, node.node_id, node.control_address,
-       options_.rdzv_id, launcher_, guesses_host_, incarnation_},
+       options_.rdzv_id, launcher_, guesses_host_, incarnation_, options_.min_nodes},
       options_.rdzv_secret, options_.start_timeout_ms,
       {[this, gate = gate_](Result<JobLayout> outcome) {
          gate->post([this, outcome = std::move(outcome)] { on_entered(outcome); });

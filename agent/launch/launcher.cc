@@ -174,7 +174,7 @@ AgentLink::Events Launcher::events_of(size_t index) {
 }
 
 const std::vector<Rank>& Launcher::ranks_of(const LocalNode& node) const {
-  return job_.nodes[static_cast<size_t>(node.node_index)].ranks;
+  return job_.nodes[job_.is_late() ? 0 : static_cast<size_t>(node.node_index)].ranks;
 }
 
 std::optional<Rank> Launcher::rank_at(size_t index, Rank slot) const {

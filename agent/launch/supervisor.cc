@@ -152,8 +152,8 @@ bool Supervisor::go_on_without_daemon(const std::string& node_id, const std::str
   std::erase_if(node.lost_ms, [&](int64_t at) { return now_ms - at > kRestartWindowMs; });
   node.lost_ms.push_back(now_ms);
   if (static_cast<int>(node.lost_ms.size()) > elastic_->max_restarts) {
-    out.emplace_back(Say{text + ", for the " + std::to_string(node.lost_ms.size()) +
-                         "th time in 10 minutes (--max-restarts)"});
+    out.emplace_back(Say{text + ", as often as " + std::to_string(node.lost_ms.size()) +
+                         " times in 10 minutes (--max-restarts)"});
     return false;
   }
   out.emplace_back(Say{text + "; its ranks go on with the daemon that follows it"});

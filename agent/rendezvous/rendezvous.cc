@@ -102,7 +102,8 @@ class Service final : public v1::Rendezvous::CallbackService {
       : setting_(std::move(setting)),
         identity_(std::move(identity)),
         nonce_(std::move(nonce)),
-        table_(setting_.nnodes, setting_.rdzv_id, setting_.meeting) {}
+        table_(setting_.nnodes, setting_.rdzv_id, setting_.meeting, setting_.min_nodes,
+               setting_.admits_late) {}
 
   // Must be called before the first call comes. The gate outlives the last call.
   void set_gate(RendezvousGate* gate) { gate_ = gate; }
@@ -123,6 +124,15 @@ class Service final : public v1::Rendezvous::CallbackService {
       waiting.swap(waiting_);
     }
     for (const auto& [number, waiter] : waiting) waiter->end(to_grpc(status));
+  }
+  // Ends the calls of launchers that have met.
+  void end_met() {
+    std::map<int, Waiter*> met;
+    {
+      const MutexLock lock(mutex_);
+      met.swap(met_);
+    }
+    for (const auto& [number, waiter] : met) waiter->end(grpc::Status::OK);
   }
 
   grpc::ServerUnaryReactor* Challenge(grpc::CallbackServerContext* context,
@@ -155,10 +165,14 @@ class Service final : public v1::Rendezvous::CallbackService {
       }
       if (status.is_ok()) {
         if (gate_ != nullptr) gate_->let_stay(peer);
-        replaced = std::exchange(waiting_[arrival.node_rank], waiter);
-        if (table_.is_complete()) {
+        auto& place = is_elastic() && table_.has_met() ? met_ : waiting_;
+        replaced = std::exchange(place[arrival.node_rank], waiter);
+        if (&place == &met_) {
+          status = answer({{arrival.node_rank, waiter}});
+        } else if (table_.is_complete()) {
           met.swap(waiting_);
           status = answer(met);
+          if (status.is_ok() && is_elastic()) met_.swap(met);  // Their calls last.
         } else {
           v1::EnterReply reply;
           reply.set_missing(table_.missing());
@@ -240,13 +254,32 @@ class Service final : public v1::Rendezvous::CallbackService {
     if (notes_++ < kMaxNotes && setting_.note) setting_.note(text);
   }
 
+  bool is_elastic() const { return setting_.min_nodes > 0; }
+
+  // Returns the job's layout as the node is told it.
+  Result<JobLayout> layout_for(int number) RUEDA_REQUIRES(mutex_) {
+    JobLayout job{identity_.job_id, identity_.token, {}, identity_.master_addr,
+                  identity_.master_port};
+    if (table_.is_late(number)) {
+      table_.lay_out_late(number, job);
+      return job;
+    }
+    if (settled_.empty()) {
+      Result<std::vector<NodeLayout>> nodes = table_.lay_out();
+      if (!nodes.is_ok()) return nodes.status();
+      settled_ = std::move(nodes).value();
+      settle_own_host(settled_);
+    }
+    job.nodes = settled_;
+    return job;
+  }
+
   // Tells all who have met the job's layout.
   Status answer(const std::map<int, Waiter*>& met) RUEDA_REQUIRES(mutex_) {
-    Result<std::vector<NodeLayout>> nodes = table_.lay_out();
-    if (!nodes.is_ok()) return nodes.status();
-    settle_own_host(nodes.value());
     for (const auto& [number, waiter] : met) {
-      v1::EnterReply reply = to_proto(identity_, nodes.value());
+      const Result<JobLayout> job = layout_for(number);
+      if (!job.is_ok()) return job.status();
+      v1::EnterReply reply = to_proto(job.value());
       if (!setting_.secret.empty()) {
         Result<std::string> sealed =
             seal(setting_.secret, waiter->nonces(), reply.token(), unsealed_part(reply));
@@ -261,6 +294,12 @@ class Service final : public v1::Rendezvous::CallbackService {
 
   bool take_out(int node_rank, Waiter* waiter) {
     const MutexLock lock(mutex_);
+    const auto met = met_.find(node_rank);
+    if (met != met_.end() && met->second == waiter) {
+      met_.erase(met);
+      table_.depart(node_rank);
+      return true;
+    }
     const auto found = waiting_.find(node_rank);
     if (found == waiting_.end() || found->second != waiter) return false;
     waiting_.erase(found);
@@ -278,6 +317,8 @@ class Service final : public v1::Rendezvous::CallbackService {
   Mutex mutex_;
   RendezvousTable table_ RUEDA_GUARDED_BY(mutex_);
   std::map<int, Waiter*> waiting_ RUEDA_GUARDED_BY(mutex_);
+  std::map<int, Waiter*> met_ RUEDA_GUARDED_BY(mutex_);  // Of an elastic job, as long as they last.
+  std::vector<NodeLayout> settled_ RUEDA_GUARDED_BY(mutex_);  // Of those who have met.
   std::map<int, int> comings_ RUEDA_GUARDED_BY(mutex_);
   std::string last_refusal_ RUEDA_GUARDED_BY(mutex_);
   // The address of this machine at which another one has reached the rendezvous.
@@ -292,6 +333,7 @@ class Server final : public RendezvousServer {
         service_(std::move(setting), std::move(identity), std::move(nonce)) {}
   ~Server() override {
     service_.end_waiting(Status(Code::kUnavailable, "node 0 has left the rendezvous"));
+    service_.end_met();
     if (gate_) gate_->stop();
     if (server_) {
       server_->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(500));

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,8 @@ struct Arrival {
   // True if the host of control_address is only a guess.
   bool guesses_host = false;
   uint64_t incarnation = 0;  // See NodeLayout.
+  // Of an elastic job: with how many nodes it begins; nnodes is the most that it may have. Otherwise 0.
+  int min_nodes = 0;
 };
 
 inline constexpr size_t kLauncherBytes = 16;
@@ -39,16 +42,28 @@ inline constexpr size_t kLauncherBytes = 16;
 // Holds the arrivals at a rendezvous. The class is pure, and for one thread.
 class RendezvousTable {
  public:
-  RendezvousTable(int nnodes, std::string rdzv_id, Meeting meeting = Meeting::kNodes)
-      : nnodes_(nnodes), rdzv_id_(std::move(rdzv_id)), meeting_(meeting) {}
+  // `min_nodes` is Arrival's. With `admits_late`, nodes may come when the others have met.
+  RendezvousTable(int nnodes, std::string rdzv_id, Meeting meeting = Meeting::kNodes,
+                  int min_nodes = 0, bool admits_late = false)
+      : nnodes_(nnodes),
+        rdzv_id_(std::move(rdzv_id)),
+        meeting_(meeting),
+        min_nodes_(min_nodes),
+        admits_late_(admits_late) {}
 
   // Registers an arrival. The same launcher may arrive again; another launcher with its number is
   // refused. kUnavailable means that the caller may try again later (another job's rendezvous is
   // still here).
   Status arrive(const Arrival& arrival);
-  // Forgets an arrival whose launcher has gone, before all have arrived.
+  // Forgets an arrival whose launcher has gone. Once all have met, that only frees its number.
   void depart(int node_rank);
-  bool is_complete() const { return static_cast<int>(arrivals_.size()) == nnodes_; }
+  bool is_complete() const {
+    return static_cast<int>(arrivals_.size()) >= (min_nodes_ > 0 ? min_nodes_ : nnodes_) &&
+           arrivals_.contains(0);
+  }
+  bool has_met() const { return is_laid_out_; }
+  // Returns whether the node has arrived once the others had met.
+  bool is_late(int node_rank) const { return late_.contains(node_rank); }
   // Returns the numbers that have not arrived, such as "1, 3".
   std::string missing() const;
   // Returns whether number 0, which runs the rendezvous, guesses its own host.
@@ -57,15 +72,25 @@ class RendezvousTable {
   // that. Ranks that use one daemon are on one node; nodes are then in the order of their first
   // ranks.
   Result<std::vector<NodeLayout>> lay_out();
+  // Fills in the nodes of the layout for a node that has arrived once the others have met.
+  void lay_out_late(int node_rank, JobLayout& job) const;
 
  private:
+  Status arrive_late(const Arrival& arrival, const std::string& who);
   Status check(const Arrival& arrival, const std::string& who) const;
+  Status check_size(const Arrival& arrival, const std::string& who) const;
+  Status check_daemon(const Arrival& arrival, const std::string& who) const;
 
   const int nnodes_;
   const std::string rdzv_id_;
   const Meeting meeting_;
+  const int min_nodes_;
+  const bool admits_late_;
   bool is_laid_out_ = false;
+  std::vector<NodeLayout> layout_;  // Once all have met.
+  std::set<int> late_;
   std::map<int, Arrival> arrivals_;
+  std::set<int> departed_;  // Numbers whose launcher has gone since all have met.
 };
 
 // Holds everything of a JobLayout except its nodes. Node 0 makes it.
@@ -87,6 +112,9 @@ struct RendezvousSetting {
   // Called on a thread of gRPC's when somebody was refused, or an address was taken from a
   // connection.
   std::function<void(const std::string&)> note;
+  // Of an elastic job (Arrival), and whether nodes may come when the others have met.
+  int min_nodes = 0;
+  bool admits_late = false;
 };
 
 class RendezvousServer {

@@ -97,6 +97,8 @@ class Meeter final : public std::enable_shared_from_this<Meeter>,
     if (!ok) return;
     if (reply_.missing().empty()) {
       layout_ = reply_;
+      // In an elastic job the call lasts.
+      if (request_.min_nodes() > 0) finish(take_layout());
     } else {
       const MutexLock lock(mutex_);
       if (!is_closed_ && events_.waiting) events_.waiting(reply_.missing());
@@ -130,7 +132,7 @@ class Meeter final : public std::enable_shared_from_this<Meeter>,
       finish(prepared);
       return ended->set();
     }
-    enter_context_.set_deadline(deadline_);
+    if (request_.min_nodes() == 0) enter_context_.set_deadline(deadline_);
     stub_->async()->Enter(&enter_context_, &request_, this);
     StartRead(&reply_);
     StartCall();

@@ -15,6 +15,7 @@ v1::EnterRequest to_proto(const Arrival& arrival) {
   out.set_launcher(arrival.launcher);
   out.set_guesses_host(arrival.guesses_host);
   out.set_incarnation(arrival.incarnation);
+  out.set_min_nodes(arrival.min_nodes);
   out.set_incarnation(arrival.incarnation);
   return out;
 }
@@ -22,16 +23,18 @@ v1::EnterRequest to_proto(const Arrival& arrival) {
 Arrival from_proto(const v1::EnterRequest& request) {
   return {request.node_rank(), request.nnodes(),          request.nproc(),
           request.node_id(),   request.control_address(), request.rdzv_id(),
-          request.launcher(),  request.guesses_host(),    request.incarnation()};
+          request.launcher(),  request.guesses_host(),    request.incarnation(), request.min_nodes()};
 }
 
-v1::EnterReply to_proto(const JobIdentity& identity, const std::vector<NodeLayout>& nodes) {
+v1::EnterReply to_proto(const JobLayout& job) {
   v1::EnterReply reply;
-  reply.set_job_id(identity.job_id);
-  reply.set_token(identity.token);
-  reply.set_master_addr(identity.master_addr);
-  reply.set_master_port(identity.master_port);
-  for (const NodeLayout& node : nodes) {
+  reply.set_job_id(job.job_id);
+  reply.set_token(job.token);
+  reply.set_master_addr(job.master_addr);
+  reply.set_master_port(job.master_port);
+  for (const std::string& contact : job.contacts) reply.add_contacts(contact);
+  reply.set_whole_size(job.whole_size);
+  for (const NodeLayout& node : job.nodes) {
     v1::NodeSpec& out = *reply.add_nodes();
     out.set_node_id(node.node_id);
     out.set_control_address(node.control_address);
@@ -43,6 +46,8 @@ v1::EnterReply to_proto(const JobIdentity& identity, const std::vector<NodeLayou
 
 JobLayout from_proto(const v1::EnterReply& reply) {
   JobLayout out{reply.job_id(), reply.token(), {}, reply.master_addr(), reply.master_port()};
+  out.contacts.assign(reply.contacts().begin(), reply.contacts().end());
+  out.whole_size = reply.whole_size();
   for (const v1::NodeSpec& node : reply.nodes()) {
     NodeLayout& added = out.nodes.emplace_back();
     added.node_id = node.node_id();

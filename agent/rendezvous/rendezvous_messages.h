@@ -11,7 +11,7 @@ namespace rueda::agent {
 
 v1::EnterRequest to_proto(const Arrival& arrival);
 Arrival from_proto(const v1::EnterRequest& request);
-v1::EnterReply to_proto(const JobIdentity& identity, const std::vector<NodeLayout>& nodes);
+v1::EnterReply to_proto(const JobLayout& job);
 JobLayout from_proto(const v1::EnterReply& reply);
 
 // Returns the part of a request that a proof is made over: everything but the proof itself.

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "agent/rendezvous/rendezvous.h"
 #include "daemon/base/host_port.h"
@@ -8,12 +9,13 @@
 namespace rueda::agent {
 
 Status RendezvousTable::arrive(const Arrival& arrival) {
-  const std::string kind = meeting_ == Meeting::kNodes ? "node " : "rank ";
-  const std::string who = kind + std::to_string(arrival.node_rank);
+  const std::string who =
+      (meeting_ == Meeting::kNodes ? "node " : "rank ") + std::to_string(arrival.node_rank);
   if (arrival.rdzv_id != rdzv_id_) {
     return Status(Code::kUnavailable, "the rendezvous belongs to another --rdzv-id than \"" +
                                           arrival.rdzv_id + "\" of " + who);
   }
+  if (is_laid_out_ && min_nodes_ > 0) return arrive_late(arrival, who);
   if (is_laid_out_) {
     const auto found = arrivals_.find(arrival.node_rank);
     // The first answer to this launcher was lost on the way.
@@ -22,18 +24,8 @@ Status RendezvousTable::arrive(const Arrival& arrival) {
     }
     return Status(Code::kUnavailable, "the job at this rendezvous has started without this " + who);
   }
-  if (arrival.nnodes != nnodes_) {
-    const std::string what = meeting_ == Meeting::kNodes ? " says --nnodes " : " counts ranks: ";
-    return Status(Code::kInvalidArgument, who + what + std::to_string(arrival.nnodes) + ", " +
-                                              kind + "0 says " + std::to_string(nnodes_) +
-                                              ": give all the same");
-  }
+  if (Status status = check_size(arrival, who); !status.is_ok()) return status;
   if (Status status = check(arrival, who); !status.is_ok()) return status;
-  if (arrival.node_rank < 0 || arrival.node_rank >= nnodes_) {
-    return Status(Code::kInvalidArgument, "--node-rank " + std::to_string(arrival.node_rank) +
-                                              " is not one of " + std::to_string(nnodes_) +
-                                              " nodes: the first is 0");
-  }
   const auto [found, is_new] = arrivals_.try_emplace(arrival.node_rank, arrival);
   if (!is_new && found->second.launcher != arrival.launcher) {
     const bool is_nodes = meeting_ == Meeting::kNodes;
@@ -43,20 +35,91 @@ Status RendezvousTable::arrive(const Arrival& arrival) {
             std::to_string(arrival.node_rank) + ", at " + found->second.control_address +
             " and at " + arrival.control_address + ": the first has come; give each its own");
   }
-  for (const auto& [number, other] : arrivals_) {
-    if (meeting_ == Meeting::kRanks) break;
-    if (number == arrival.node_rank || other.node_id != arrival.node_id) continue;
+  if (Status status = check_daemon(arrival, who); !status.is_ok()) {
     if (is_new) arrivals_.erase(arrival.node_rank);
-    return Status(Code::kInvalidArgument, who + " and node " + std::to_string(number) +
-                                              " both use the daemon \"" + arrival.node_id +
-                                              "\": give each daemon its own --node-id");
+    return status;
   }
   found->second = arrival;
   return Status::ok();
 }
 
+Status RendezvousTable::arrive_late(const Arrival& arrival, const std::string& who) {
+  const auto found = arrivals_.find(arrival.node_rank);
+  // The first answer to this launcher was lost on the way.
+  const bool is_known = found != arrivals_.end() && found->second.launcher == arrival.launcher;
+  if (!admits_late_ && !is_known) {
+    return Status(Code::kUnavailable, "the job at this rendezvous has started without this " + who +
+                                          ": for nodes to come late, give all the same "
+                                          "--rdzv-secret-file");
+  }
+  if (Status status = check_size(arrival, who); !status.is_ok()) return status;
+  if (Status status = check(arrival, who); !status.is_ok()) return status;
+  if (!is_known && found != arrivals_.end() && !departed_.contains(arrival.node_rank)) {
+    return Status(Code::kUnavailable, "the launcher of " + who + " at " +
+                                          found->second.control_address +
+                                          " is still there: end it first");
+  }
+  if (Status status = check_daemon(arrival, who); !status.is_ok()) return status;
+  if (!is_known) late_.insert(arrival.node_rank);
+  departed_.erase(arrival.node_rank);
+  arrivals_.insert_or_assign(arrival.node_rank, arrival);
+  return Status::ok();
+}
+
+void RendezvousTable::lay_out_late(int node_rank, JobLayout& job) const {
+  const Arrival& late = arrivals_.at(node_rank);
+  NodeLayout& node = job.nodes.emplace_back();
+  node = {late.node_id, late.control_address, {}, late.incarnation};
+  for (int i = 0; i < late.nproc; ++i) node.ranks.emplace_back(node_rank * late.nproc + i);
+  job.whole_size = nnodes_ * late.nproc;
+  for (const auto& [number, other] : arrivals_) {
+    if (number != node_rank) job.contacts.push_back(other.control_address);
+  }
+}
+
+Status RendezvousTable::check_size(const Arrival& arrival, const std::string& who) const {
+  const std::string kind = meeting_ == Meeting::kNodes ? "node " : "rank ";
+  if (arrival.min_nodes != min_nodes_) {
+    const auto told = [](int min, int max) {
+      return min == 0 ? std::string("nothing of --min-np")
+                      : std::to_string(min) + ":" + std::to_string(max) + " nodes";
+    };
+    return Status(Code::kInvalidArgument, who + " says " + told(arrival.min_nodes, arrival.nnodes) +
+                                              ", node 0 says " + told(min_nodes_, nnodes_) +
+                                              ": give all the same --nnodes and --min-np");
+  }
+  if (arrival.nnodes != nnodes_) {
+    const std::string what = meeting_ == Meeting::kNodes ? " says --nnodes " : " counts ranks: ";
+    return Status(Code::kInvalidArgument, who + what + std::to_string(arrival.nnodes) + ", " +
+                                              kind + "0 says " + std::to_string(nnodes_) +
+                                              ": give all the same");
+  }
+  if (arrival.node_rank < 0 || arrival.node_rank >= nnodes_) {
+    return Status(Code::kInvalidArgument, "--node-rank " + std::to_string(arrival.node_rank) +
+                                              " is not one of " + std::to_string(nnodes_) +
+                                              " nodes: the first is 0");
+  }
+  return Status::ok();
+}
+
+// Nodes have daemons of their own.
+Status RendezvousTable::check_daemon(const Arrival& arrival, const std::string& who) const {
+  for (const auto& [number, other] : arrivals_) {
+    if (meeting_ == Meeting::kRanks) break;
+    if (number == arrival.node_rank || other.node_id != arrival.node_id) continue;
+    return Status(Code::kInvalidArgument, who + " and node " + std::to_string(number) +
+                                              " both use the daemon \"" + arrival.node_id +
+                                              "\": give each daemon its own --node-id");
+  }
+  return Status::ok();
+}
+
 void RendezvousTable::depart(int node_rank) {
-  if (!is_laid_out_) arrivals_.erase(node_rank);
+  if (is_laid_out_) {
+    departed_.insert(node_rank);
+  } else {
+    arrivals_.erase(node_rank);
+  }
 }
 
 // Refuses what would be told to the other nodes and would make them fail.
@@ -96,7 +159,7 @@ std::string RendezvousTable::missing() const {
 
 Result<std::vector<NodeLayout>> RendezvousTable::lay_out() {
   RUEDA_CHECK(is_complete());
-  is_laid_out_ = true;
+  if (std::exchange(is_laid_out_, true) && !layout_.empty()) return layout_;
   std::vector<int> counts;
   for (const auto& [number, arrival] : arrivals_) counts.push_back(arrival.nproc);
   Result<std::vector<std::vector<Rank>>> blocks = deal_by_counts(counts);
@@ -113,6 +176,7 @@ Result<std::vector<NodeLayout>> RendezvousTable::lay_out() {
       same->ranks.insert(same->ranks.end(), ranks.begin(), ranks.end());
     }
   }
+  layout_ = out;
   return out;
 }
 

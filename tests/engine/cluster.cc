@@ -1,6 +1,7 @@
 #include "tests/engine/cluster.h"
 
 #include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <cstdlib>
 #include <numeric>
@@ -56,6 +57,9 @@ std::string RoutedPlane::encode(const core::GenerationVotes& votes) const {
 }
 
 Result<core::GenerationVotes> RoutedPlane::decode_votes(const std::string& bytes) const {
+  if (!std::isdigit(static_cast<unsigned char>(bytes.front()))) {
+    return Status(Code::kInvalidArgument, "these are no votes");
+  }
   return router_.encoded_votes.at(std::stoul(bytes));
 }
 
@@ -145,11 +149,32 @@ Cluster::Cluster(ClusterOptions options)
     made.data_loops = std::make_unique<DataLoops>(std::move(loops));
     const Result<std::vector<std::string>> bound = made.data_loops->start(addresses);
     if (!bound.is_ok()) std::abort();
-    made.engine = std::make_unique<Engine>(
-        EngineContext{loop_, *made.data_loops, router_.add_node(), *made.metrics, made.options,
-                      join_addresses(bound.value()), [] {}, options_.ledger});
-    router_.set_events(i, made.engine.get());
+    made.data_address = join_addresses(bound.value());
+    router_.add_node();
+    start_daemon(i);
   }
+}
+
+void Cluster::start_daemon(int index) {
+  Node& made = node(index);
+  made.engine = std::make_unique<Engine>(
+      EngineContext{loop_, *made.data_loops, router_.plane(index), *made.metrics, made.options,
+                    made.data_address, [] {}, options_.ledger});
+  router_.set_events(index, made.engine.get());
+  for (int other = 0; other < size(); ++other) router_.mend(index, other);
+}
+
+void Cluster::kill_daemon(int index) {
+  router_.set_events(index, nullptr);
+  for (int other = 0; other < size(); ++other) {
+    if (other != index) router_.cut(index, other);
+  }
+  // What it would still say goes nowhere.
+  bool is_closed = false;
+  engine(index).close_all(Status(Code::kShutDown, "was killed"), [&] { is_closed = true; });
+  run_until([&] { return is_closed; });
+  // Its sessions are the test's.
+  retired_engines_.push_back(std::move(node(index).engine));
 }
 
 Cluster::~Cluster() {
@@ -255,19 +280,19 @@ Cluster::Tensor& Cluster::submit(FakeSession& session, const std::string& name, 
   if (extent.output > 0) {
     submission.output.data = reinterpret_cast<std::byte*>(tensor.output.data());
   }
-  Engine& owner = engine(node_of(rank));
+  Engine& owner = engine(node_of(session.first_rank));
   owner.on_submit(session, submission);
   owner.on_submissions_drained(session);
   return tensor;
 }
 
 void Cluster::detach(FakeSession& session) {
-  engine(node_of(session.attach().rank)).on_detached(session);
+  engine(node_of(session.first_rank)).on_detached(session);
 }
 
 void Cluster::lose(FakeSession& session, const std::string& what) {
   const Rank rank = session.attach().rank;
-  engine(node_of(rank))
+  engine(node_of(session.first_rank))
       .on_lost(session, Status(Code::kRankLost, "rank " + std::to_string(rank.value) + " " + what));
 }
 
@@ -275,8 +300,8 @@ void Cluster::hang_up(FakeSession& session, const std::string& what) {
   session.on_look = [this, &session, what] { lose(session, what); };
 }
 
-bool Cluster::run_until(const std::function<bool()>& condition) {
-  const TicksMs give_up = steady_now_ms() + 60'000;
+bool Cluster::run_until(const std::function<bool()>& condition, TicksMs timeout_ms) {
+  const TicksMs give_up = steady_now_ms() + timeout_ms;
   while (!condition()) {
     if (steady_now_ms() > give_up) return false;
     loop_.run_one_for(std::chrono::milliseconds(100));

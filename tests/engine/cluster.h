@@ -51,6 +51,7 @@ class Router {
  public:
   explicit Router(boost::asio::io_context& loop) : loop_(loop) {}
   RoutedPlane& add_node();
+  RoutedPlane& plane(int node) { return *planes_[static_cast<size_t>(node)]; }
   void set_events(int node, ControlEvents* events) { events_[static_cast<size_t>(node)] = events; }
   void route(int from, int to, Envelope envelope);
   void route(int from, int to, TimelineMessage message);
@@ -59,6 +60,7 @@ class Router {
   void route(int from, int to, const GenerationPacket& packet);
   // Cuts the link: both ends hear that it is lost, and nothing goes over it any more.
   void cut(int a, int b);
+  void mend(int a, int b) { std::erase(cut_, std::pair<int, int>(std::minmax(a, b))); }
   // Is called with every envelope before it goes. It may change the envelope, and drops it by
   // returning false.
   std::function<bool(int from, int to, Envelope&)> filter;
@@ -85,7 +87,9 @@ class FakeSession final : public session::Session {
     Seq seq;
   };
 
-  explicit FakeSession(session::Attach attach) : attach_(std::move(attach)) {}
+  explicit FakeSession(session::Attach attach)
+      : first_rank(attach.rank), attach_(std::move(attach)) {}
+  const Rank first_rank;  // With which it has attached, on the node that has it.
   const session::Attach& attach() const override { return attach_; }
   uint32_t ring_capacity() const override { return 1024; }
   std::vector<std::shared_ptr<session::Arena>> arenas() const override { return {}; }
@@ -141,6 +145,7 @@ class Cluster {
     EngineOptions options;
     std::unique_ptr<observe::Metrics> metrics;
     std::unique_ptr<DataLoops> data_loops;
+    std::string data_address;
     std::unique_ptr<Engine> engine;
     std::vector<Epoch> started;  // the epochs that listeners heard of, of all jobs
     std::vector<Status> failures;
@@ -193,7 +198,12 @@ class Cluster {
   // Ends the process, which its session has not noticed yet.
   void hang_up(FakeSession& session, const std::string& what);
 
-  bool run_until(const std::function<bool()>& condition);
+  // The daemon of the node dies: its links are lost, and so are its sessions' ends.
+  void kill_daemon(int node);
+  // Another daemon is there in its place, with nothing of what it had.
+  void start_daemon(int node);
+
+  bool run_until(const std::function<bool()>& condition, TicksMs timeout_ms = 60'000);
   // Runs what is ready now.
   void poll();
   // Runs until the data loops and the control loop have done what they had to do.
@@ -211,6 +221,7 @@ class Cluster {
   Router router_{loop_};
   std::shared_ptr<transport::MemNetwork> network_ = transport::make_mem_network();
   std::vector<std::unique_ptr<Node>> nodes_;
+  std::vector<std::unique_ptr<Engine>> retired_engines_;
   std::vector<std::unique_ptr<FakeSession>> sessions_;
   std::vector<std::unique_ptr<Tensor>> tensors_;
   std::map<std::pair<int, JobId>, JobHandle> handles_;

@@ -464,6 +464,12 @@ Status read_elastic(const v1::JobSpec& from, engine::JobSpec& to) {
     }
     elastic.contacts.push_back(contact);
   }
+  if (elastic.contacts.empty()) return Status::ok();
+  const std::string& own = to.layout.node(to.self).control_address;
+  if (const auto address = parse_dial_address(own); !address.is_ok()) {
+    return Status(Code::kInvalidArgument,
+                  "job " + to.job + ": its own control address: " + address.status().message());
+  }
   return Status::ok();
 }
 

@@ -271,7 +271,7 @@ TEST_F(SupervisorTest, NothingThatHangsKeepsItFromEnding) {
 class ElasticSupervisorTest : public SupervisorTest {
  protected:
   void make(int min_ranks, int max_restarts = 3) {
-    supervisor_ = Supervisor(kGraceMs, ElasticSettings{min_ranks, 600'000, 0, max_restarts});
+    supervisor_ = Supervisor(kGraceMs, ElasticSettings{.min_ranks = min_ranks, .max_restarts = max_restarts});
     start(3);
   }
   Actions exit(int rank, const ExitStatus& status, int64_t now_ms = 0) {
@@ -332,6 +332,52 @@ TEST_F(ElasticSupervisorTest, WithTooFewForEverTheJobEnds) {
   EXPECT_EQ(finish(), 7);
 }
 
+TEST_F(ElasticSupervisorTest, ADaemonIsFollowedByAnotherAndItsRanksStay) {
+  make(1, 3);
+  const Actions died = supervisor_.on_daemon_exit("n1", 300, killed(SIGKILL), 0);
+  EXPECT_THAT(said(died), HasSubstr("its ranks go on with the daemon that follows it"));
+  EXPECT_TRUE(has(died, ReviveNode{"n1", 0}));
+  EXPECT_TRUE(all_of_kind<SignalRanks>(died).empty());
+  // Its stream ends, too.
+  EXPECT_TRUE(supervisor_.on_link_lost("n1", "Socket closed", 1).empty());
+  EXPECT_TRUE(has(supervisor_.on_revival_failed("n1", "nobody listens", 5), ReviveNode{"n1", 100}));
+  EXPECT_TRUE(has(supervisor_.on_revival_failed("n1", "nobody listens", 9), ReviveNode{"n1", 200}));
+  EXPECT_THAT(said(supervisor_.on_node_revived("n1")), HasSubstr("node n1 has a daemon again"));
+  EXPECT_TRUE(has(supervisor_.on_link_lost("n1", "Socket closed", 20), ReviveNode{"n1", 0}));
+}
+
+TEST_F(ElasticSupervisorTest, ADaemonThatDiesAgainAndAgainEndsTheJob) {
+  make(1, 1);
+  EXPECT_TRUE(has(supervisor_.on_link_lost("n1", "Socket closed", 0), ReviveNode{"n1", 0}));
+  supervisor_.on_node_revived("n1");
+  const Actions again = supervisor_.on_link_lost("n1", "Socket closed", 1'000);
+  EXPECT_THAT(said(again), HasSubstr("as often as 2 times in 10 minutes (--max-restarts)"));
+  EXPECT_THAT(said(again), HasSubstr("ending the job"));
+  EXPECT_EQ(all_of_kind<StartTimer>(again).size(), 1u);
+}
+
+TEST_F(ElasticSupervisorTest, ADaemonThatDoesNotComeBackEndsTheJob) {
+  make(1, 3);
+  supervisor_.on_link_lost("n1", "Socket closed", 0);
+  const Actions late = supervisor_.on_revival_failed("n1", "nobody listens", 600'000);
+  EXPECT_THAT(said(late), HasSubstr("no daemon again within --elastic-timeout: nobody listens"));
+  EXPECT_TRUE(all_of_kind<ReviveNode>(late).empty());
+  EXPECT_EQ(all_of_kind<StartTimer>(late).size(), 1u);
+}
+
+TEST_F(ElasticSupervisorTest, WhoComesWhenOthersHaveFinishedIsEndedAndThatIsNoFailure) {
+  make(1, 3);
+  start_again(2, exit(2, exited(1), 0));
+  exit(0, kGood);
+  exit(1, kGood);
+  const Actions unneeded = supervisor_.on_rank_unneeded(Rank(2));
+  EXPECT_THAT(said(unneeded), HasSubstr("comes too late"));
+  EXPECT_TRUE(has(unneeded, to_ranks(SIGKILL, {2})));
+  EXPECT_TRUE(supervisor_.on_rank_unneeded(Rank(2)).empty());
+  EXPECT_TRUE(has(exit(2, killed(SIGKILL)), DrainRanks{}));
+  EXPECT_EQ(finish(), 0);
+}
+
 TEST_F(ElasticSupervisorTest, NobodyIsStartedAgainOnceOthersHaveFinished) {
   make(1);
   EXPECT_EQ(all_of_kind<AwaitRestart>(exit(0, exited(1))).size(), 1u);
@@ -379,7 +425,9 @@ TEST_F(ElasticSupervisorTest, WhatCannotBeStartedAgainIsSaid) {
 }
 
 TEST_F(ElasticSupervisorTest, ADaemonThatDiesWhileNobodyRunsEndsIt) {
-  make(1);
+  make(1, 1);
+  supervisor_.on_daemon_exit("n0", 76, killed(SIGKILL));
+  supervisor_.on_node_revived("n0");
   for (int rank : {0, 1, 2}) exit(rank, killed(SIGKILL));
   EXPECT_TRUE(has(supervisor_.on_daemon_exit("n0", 77, killed(SIGKILL)), DrainRanks{}));
   EXPECT_TRUE(supervisor_.on_restart_due(Rank(0)).empty());

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "daemon/engine/ports/proof.h"
 #include "tests/engine/cluster.h"
 
 namespace rueda::engine {
@@ -18,7 +19,7 @@ class ElasticJobTest : public ::testing::Test {
 
   JobSpec spec(int min_ranks, TicksMs timeout_ms = 600'000) {
     JobSpec spec = cluster_.spec("job", 0);
-    spec.elastic = ElasticSpec{min_ranks, timeout_ms, 0};
+    spec.elastic = ElasticSpec{.min_ranks = min_ranks, .timeout_ms = timeout_ms};
     return spec;
   }
   void register_job(int min_ranks, TicksMs timeout_ms = 600'000) {
@@ -228,11 +229,199 @@ TEST_F(ElasticJobTest, WhenItsLauncherGoesTheJobIsOverAndItsNameIsFree) {
 TEST_F(ElasticJobTest, WhatCannotBeElasticIsRefused) {
   EXPECT_THAT(cluster_.register_on(0, spec(4)).message(), HasSubstr("of which at least 4"));
   EXPECT_THAT(cluster_.register_on(0, spec(0)).message(), HasSubstr("of which at least 0"));
+  JobSpec wide = spec(1);
+  wide.elastic->max_ranks = 2;
+  EXPECT_THAT(cluster_.register_on(0, wide).message(),
+              HasSubstr("begins with 3 ranks, and may have at most 2"));
   Cluster two({{1, 1}});
   JobSpec spread = two.spec("job", 0);
-  spread.elastic = ElasticSpec{1, 1000, 0};
-  EXPECT_THAT(two.register_on(0, spread).message(),
-              HasSubstr("so far elastic jobs are on one node"));
+  spread.elastic = ElasticSpec{.min_ranks = 1};
+  EXPECT_THAT(two.register_on(0, spread).message(), HasSubstr("incarnations of 0"));
+}
+
+// --- Several nodes -------------------------------------------------------------------------------
+
+class ElasticNodesTest : public ElasticJobTest {
+ protected:
+  explicit ElasticNodesTest(std::vector<int> ranks = {1, 1, 1})
+      : ElasticJobTest({.ranks_per_node = std::move(ranks), .timeout_ms = 1'000}) {}
+
+  // Registers the job on the node, by a launcher that keeps what it is asked to keep.
+  Status register_node(int node, int min_ranks, std::function<void(ElasticSpec&)> change = {}) {
+    JobSpec made = cluster_.spec("job", node);
+    made.elastic = ElasticSpec{.min_ranks = min_ranks, .incarnations = {1, 1, 1}};
+    if (change) change(*made.elastic);
+    JobListener listener;
+    listener.on_failed = [this](const Status& status) { failures_.push_back(status); };
+    listener.on_unneeded = [this, node](Rank slot) { unneeded_.emplace_back(node, slot.value); };
+    listener.keep_votes = [this, node](std::string votes, const std::function<void()>& kept) {
+      kept_[node] = std::move(votes);
+      kept();
+    };
+    return cluster_.register_on(node, std::move(made), std::move(listener));
+  }
+  std::vector<FakeSession*> start_all(int min_ranks) {
+    for (int node = 0; node < cluster_.size(); ++node) {
+      EXPECT_TRUE(register_node(node, min_ranks).is_ok());
+    }
+    return cluster_.start("job");
+  }
+  void expect_place(const FakeSession* session, int rank, int size, uint32_t epoch) {
+    ASSERT_EQ(session->places.size(), 1u);
+    EXPECT_EQ(session->places[0].rank, Rank{rank});
+    EXPECT_EQ(session->places[0].world_size, size);
+    EXPECT_EQ(session->places[0].epoch, Epoch{epoch});
+  }
+  std::map<int, std::string> kept_;
+  std::vector<std::pair<int, int>> unneeded_;
+};
+
+TEST_F(ElasticNodesTest, TheOthersGoOnWithoutARankThatDiesAndTakeItsSuccessorIn) {
+  std::vector<FakeSession*> all = start_all(2);
+  ASSERT_EQ(all.size(), 3u);
+  cluster_.lose(*all[0], "was killed");
+  attach_again(all[1], 1);
+  attach_again(all[2], 2);
+  ASSERT_TRUE(wait_for({all[1], all[2]}));
+  expect_place(all[1], 0, 2, 2);
+  expect_place(all[2], 1, 2, 2);
+  expect_sum({all[1], all[2]}, 2);
+  all[0] = attach(0);
+  ASSERT_TRUE(cluster_.run_until([&] { return all[1]->host_changes > 0; }));
+  cluster_.detach(*all[1]);
+  cluster_.detach(*all[2]);
+  all[1] = attach(1);
+  all[2] = attach(2);
+  ASSERT_TRUE(wait_for({all[0], all[1], all[2]}));
+  expect_place(all[1], 0, 3, 3);
+  expect_place(all[0], 2, 3, 3);
+  expect_sum({all[0], all[1], all[2]}, 3);
+  EXPECT_TRUE(failures_.empty());
+}
+
+TEST_F(ElasticNodesTest, TheCoordinatorsDaemonIsAsMortalAsTheOthers) {
+  std::vector<FakeSession*> all = start_all(2);
+  ASSERT_EQ(all.size(), 3u);
+  cluster_.kill_daemon(0);
+  attach_again(all[1], 1);
+  attach_again(all[2], 2);
+  ASSERT_TRUE(wait_for({all[1], all[2]}));
+  expect_place(all[1], 0, 2, 2);
+  expect_sum({all[1], all[2]}, 2);
+}
+
+TEST_F(ElasticNodesTest, ADaemonThatFollowsAnotherIsTheSameMemberByWhatItsLauncherKept) {
+  std::vector<FakeSession*> all = start_all(3);
+  ASSERT_EQ(all.size(), 3u);
+  cluster_.kill_daemon(1);
+  cluster_.start_daemon(1);
+  ASSERT_TRUE(register_node(1, 3, [&](ElasticSpec& elastic) { elastic.votes = kept_[1]; }).is_ok());
+  attach_again(all[0], 0);
+  attach_again(all[2], 2);
+  all[1] = attach(1);
+  ASSERT_TRUE(wait_for({all[0], all[1], all[2]}));
+  expect_place(all[0], 0, 3, 2);
+  expect_place(all[1], 1, 3, 2);  // It has state, and so its old place.
+  expect_sum({all[0], all[1], all[2]}, 3);
+}
+
+TEST_F(ElasticNodesTest, WhatItsLauncherKeptMustBeReadable) {
+  const Status refused =
+      register_node(1, 1, [](ElasticSpec& elastic) { elastic.votes = "not a number"; });
+  EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+  EXPECT_TRUE(register_node(1, 1).is_ok()) << "nothing is left of the first";
+}
+
+TEST_F(ElasticNodesTest, NothingIsSentBeforeTheLauncherHasKeptWhatItFollowsFrom) {
+  for (int node = 0; node < 2; ++node) ASSERT_TRUE(register_node(node, 2).is_ok());
+  std::vector<std::function<void()>> asked;
+  JobSpec made = cluster_.spec("job", 2);
+  made.elastic = ElasticSpec{.min_ranks = 2, .incarnations = {1, 1, 1}};
+  JobListener listener;
+  listener.keep_votes = [&](const std::string&, std::function<void()> kept) {
+    asked.push_back(std::move(kept));
+  };
+  ASSERT_TRUE(cluster_.register_on(2, std::move(made), std::move(listener)).is_ok());
+  std::vector<FakeSession*> all = cluster_.start("job");
+  ASSERT_EQ(all.size(), 3u);
+  // Both others are needed for a majority once node 0 is gone.
+  cluster_.kill_daemon(0);
+  attach_again(all[1], 1);
+  attach_again(all[2], 2);
+  EXPECT_FALSE(cluster_.run_until([&] { return !all[1]->places.empty(); }, 500));
+  while (all[1]->places.empty() || all[2]->places.empty()) {
+    const auto given = std::exchange(asked, {});
+    for (const auto& kept : given) kept();
+    ASSERT_TRUE(cluster_.run_until(
+        [&] { return !asked.empty() || (!all[1]->places.empty() && !all[2]->places.empty()); }));
+  }
+  expect_sum({all[1], all[2]}, 2);
+}
+
+TEST_F(ElasticNodesTest, ANodeThatComesLateIsTakenIn) {
+  for (int node = 0; node < 2; ++node) {
+    JobSpec first = cluster_.spec("job", node);
+    first.layout =
+        core::Layout::make({{"n0", "control:2000", {Rank{0}}}, {"n1", "control:2001", {Rank{1}}}})
+            .value();
+    first.elastic = ElasticSpec{.min_ranks = 1, .max_ranks = 3, .incarnations = {1, 1}};
+    ASSERT_TRUE(cluster_.register_on(node, std::move(first)).is_ok());
+  }
+  std::vector<FakeSession*> all{attach(0), attach(1)};
+  ASSERT_TRUE(wait_for({all[0], all[1]}));
+  JobSpec late = cluster_.spec("job", 2);
+  late.layout = core::Layout::make({{"n2", "control:2002", {Rank{0}}}}).value();
+  late.self = NodeIndex{0};
+  late.elastic = ElasticSpec{
+      .min_ranks = 1, .max_ranks = 3, .incarnations = {7}, .contacts = {"control:2001"}};
+  ASSERT_TRUE(cluster_.register_on(2, late).is_ok());
+  FakeSession* c = attach(2);
+  ASSERT_NE(c, nullptr) << cluster_.refusal.message();
+  ASSERT_TRUE(cluster_.run_until([&] { return all[0]->host_changes > 0; }));
+  for (const int slot : {0, 1}) {
+    cluster_.detach(*all[static_cast<size_t>(slot)]);
+    all[static_cast<size_t>(slot)] = attach(slot);
+  }
+  ASSERT_TRUE(wait_for({all[0], all[1], c}));
+  expect_place(c, 2, 3, 2);
+  expect_sum({all[0], all[1], c}, 3);
+}
+
+TEST_F(ElasticNodesTest, WhoComesWhenOthersHaveEndedWellIsNotNeeded) {
+  std::vector<FakeSession*> all = start_all(1);
+  ASSERT_EQ(all.size(), 3u);
+  cluster_.lose(*all[2], "was killed");
+  attach_again(all[0], 0);
+  attach_again(all[1], 1);
+  ASSERT_TRUE(wait_for({all[0], all[1]}));
+  cluster_.detach(*all[0]);
+  cluster_.engine(0).report_rank_ended(cluster_.handle(0, "job"), Rank{0});
+  cluster_.engine(0).close_job(cluster_.handle(0, "job"));
+  cluster_.detach(*all[1]);
+  cluster_.engine(1).report_rank_ended(cluster_.handle(1, "job"), Rank{0});
+  all[2] = attach(2);
+  ASSERT_TRUE(cluster_.run_until([&] { return !unneeded_.empty(); }));
+  EXPECT_EQ(unneeded_[0], (std::pair{2, 0}));
+  EXPECT_TRUE(all[2]->places.empty());
+}
+
+TEST_F(ElasticNodesTest, WhoDoesNotKnowTheTokenIsNotHeard) {
+  std::vector<FakeSession*> all = start_all(1);
+  ASSERT_EQ(all.size(), 3u);
+  core::GenerationMessage forged;
+  forged.from = {"n1", 1};
+  forged.from_address = "control:2001";
+  forged.epoch = Epoch{2};
+  forged.body = core::Present{1, {{"n1", 1}, "control:2001", {}}, true, 0, "made up", false};
+  testing::RoutedPlane& plane = cluster_.router().plane(1);
+  const std::string body = plane.encode(forged);
+  cluster_.engine(0).on_generation(LinkId{2}, {"job", body, std::string(32, 'x')});
+  cluster_.settle();
+  for (const FakeSession* session : all) EXPECT_TRUE(session->failures.empty());
+  cluster_.engine(0).on_generation(LinkId{2},
+                                   {"job", body, make_packet_proof(Cluster::token(), "job", body)});
+  EXPECT_TRUE(cluster_.run_until([&] { return !all[0]->failures.empty(); }))
+      << "the same from who knows it";
 }
 
 }  // namespace
