@@ -510,7 +510,7 @@ std::string conflict_in(const Options& options, const Flags& flags) {
 
 // A rendezvous that lasts as long as the job must not let strangers in. Returns "" if it does not.
 std::string conflict_of_late_nodes(const Options& options) {
-  if (options.min_nodes >= options.nnodes || may_come_late(options)) return "";
+  if (!options.elastic || options.min_nodes >= options.nnodes || may_come_late(options)) return "";
   return "--nnodes " + std::to_string(options.min_nodes) + ":" + std::to_string(options.nnodes) +
          " lets nodes in as long as the job lasts: give all of them the same --rdzv-secret-file";
 }

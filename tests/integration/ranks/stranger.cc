@@ -51,7 +51,7 @@ std::shared_ptr<grpc::Channel> connect(const std::string& address) {
 
 LinkMessage hello(const std::string& name) {
   LinkMessage message;
-  message.mutable_hello()->set_protocol_version(8);
+  message.mutable_hello()->set_protocol_version(9);
   message.mutable_hello()->set_node_id(name);
   return message;
 }

@@ -255,7 +255,8 @@ void GenerationsSimulator::resume(int index) {
   ++result_.resumed;
   core::GenerationsOutput output;
   it.core->resume(now_, *std::exchange(it.kept, std::nullopt), output);
-  for (const int slot : std::exchange(it.died_since, {})) it.core->lose(now_, slot_of(slot), output);
+  for (const int slot : std::exchange(it.died_since, {}))
+    it.core->lose(now_, slot_of(slot), output);
   carry_out(index, std::move(output));
 }
 
@@ -274,6 +275,18 @@ void GenerationsSimulator::deliver(const Event& event, core::GenerationsOutput& 
           .until = !dies        ? until
                    : chance(60) ? draw(1, 200)
                                 : 0});
+    // Whoever has accepted may be followed by another daemon at once, and be the only one who has.
+    if (chance(50)) {
+      accepts_lost_until_ = now_ + 60;
+      push({.kind = Event::Kind::kKillDaemon,
+            .at = now_ + draw(1, 3),
+            .node = event.node,
+            .until = draw(1, 30),
+            .is_followed = true});
+    }
+  } else if (std::holds_alternative<core::AcceptGeneration>(message.body) &&
+             now_ < accepts_lost_until_) {
+    return;
   }
   if (it.lives) it.core->on_message(now_, message, output);
 }
@@ -308,7 +321,7 @@ void GenerationsSimulator::kill_daemon(const Event& event) {
   it.tick_at = -1;
   for (Process& process : it.slots) process.waits = process.is_in = false;
   if (event.until == 0) return;
-  const bool is_same_member = chance(50);
+  const bool is_same_member = event.is_followed || chance(50);
   if (is_same_member) it.kept = votes;
   push({.kind = Event::Kind::kStartDaemon,
         .at = now_ + event.until,

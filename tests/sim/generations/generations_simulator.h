@@ -38,7 +38,7 @@ struct GenerationsResult {
   uint64_t steps = 0;             // Of all generations together.
   uint64_t grown = 0;             // Generations with more ranks than the one before.
   uint64_t replaced_leaders = 0;  // Generations whose lowest node is another one.
-  uint64_t resumed = 0;  // Daemons that started again as the same member.
+  uint64_t resumed = 0;           // Daemons that started again as the same member.
   bool quorum_lost = false;
   bool too_few = false;  // Fewer processes than the least were left.
 };
@@ -92,9 +92,10 @@ class GenerationsSimulator {
     TicksMs until =
         0;        // kFreeze: the end; kKillProcess, kKillDaemon: when it starts again; 0: never
     Epoch epoch;  // kEndRunning
-    std::string reason;    // kEndRunning
-    core::MemberId other;  // kLoseNode
-    size_t parcel = 0;     // kMessage
+    std::string reason;        // kEndRunning
+    core::MemberId other;      // kLoseNode
+    size_t parcel = 0;         // kMessage
+    bool is_followed = false;  // kKillDaemon: by one that is the same member.
   };
   struct Later {
     bool operator()(const Event& a, const Event& b) const {
@@ -177,6 +178,7 @@ class GenerationsSimulator {
   // The proposer of the n-th Accept that arrives dies or freezes right then: a generation may have
   // been chosen of which nobody knows. 0: none.
   int fatal_accept_ = 0;
+  TicksMs accepts_lost_until_ = 0;
   bool is_gentle_ = true;  // No node and no message is lost, so no process can be taken for lost.
   Fnv1a hash_;
   GenerationsResult result_;

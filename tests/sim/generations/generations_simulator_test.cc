@@ -33,9 +33,8 @@ void check(const Seeds& range) {
   std::cout << range.count << " seeds from " << range.first << ": " << sum.events << " events, "
             << generations << " generations, of which " << sum.grown << " grew and "
             << sum.replaced_leaders << " had another coordinator, " << sum.resumed
-            << " daemons that came back, " << sum.steps << " steps, "
-            << without_quorum << " jobs without a quorum and " << too_few
-            << " with too few processes at the end\n";
+            << " daemons that came back, " << sum.steps << " steps, " << without_quorum
+            << " jobs without a quorum and " << too_few << " with too few processes at the end\n";
   // A simulator that never gets anywhere would also find no violation.
   EXPECT_GT(generations, range.count * 2);
   EXPECT_GT(sum.grown, range.count / 4);
