@@ -33,9 +33,9 @@ struct JobLayout {
   std::vector<NodeLayout> nodes;
   std::string master_addr;
   int master_port = 0;
-  // Of an elastic job that runs already: control addresses of its nodes. `nodes` is then the node that
-  // comes late, with the ranks that it would have if all nodes were there, and all of them together
-  // would have `whole_size` ranks.
+  // Of an elastic job that runs already: control addresses of its nodes. `nodes` is then the node
+  // that comes late, with the ranks that it would have if all nodes were there, and all of them
+  // together would have `whole_size` ranks.
   std::vector<std::string> contacts = {};
   int whole_size = 0;
 

@@ -20,7 +20,8 @@ inline constexpr int64_t kRestartWindowMs = 600'000;
 // The time before a rank is started again; it doubles each time, up to the longest.
 inline constexpr int64_t kFirstBackoffMs = 1'000;
 inline constexpr int64_t kLongestBackoffMs = 60'000;
-// The time between two attempts to find the daemon of a node again; it doubles, up to kFirstBackoffMs.
+// The time between two attempts to find the daemon of a node again; it doubles, up to
+// kFirstBackoffMs.
 inline constexpr int64_t kFirstRevivalMs = 100;
 
 }  // namespace rueda::agent

@@ -473,8 +473,8 @@ std::string conflict_in(const Options& options, const Flags& flags) {
     return "--min-np " + std::to_string(options.elastic->min_ranks) + " is more than the " +
            std::to_string(options.ranks) + " ranks that are started: raise -np or lower --min-np";
   }
-  if (!options.elastic && (*flags.max_np || *flags.max_restarts || *flags.elastic_timeout ||
-                           *flags.rank_timeout)) {
+  if (!options.elastic &&
+      (*flags.max_np || *flags.max_restarts || *flags.elastic_timeout || *flags.rank_timeout)) {
     return "--max-np, --max-restarts, --elastic-timeout and --rank-timeout are for elastic jobs: "
            "give --min-np, too";
   }
@@ -510,7 +510,9 @@ std::string conflict_in(const Options& options, const Flags& flags) {
 
 // A rendezvous that lasts as long as the job must not let strangers in. Returns "" if it does not.
 std::string conflict_of_late_nodes(const Options& options) {
-  if (!options.elastic || options.min_nodes >= options.nnodes || may_come_late(options)) return "";
+  if (options.min_nodes == 0 || options.min_nodes == options.nnodes || may_come_late(options)) {
+    return "";
+  }
   return "--nnodes " + std::to_string(options.min_nodes) + ":" + std::to_string(options.nnodes) +
          " lets nodes in as long as the job lasts: give all of them the same --rdzv-secret-file";
 }

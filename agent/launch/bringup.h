@@ -65,9 +65,9 @@ class Bringup {
   std::string overdue_text() const;
 
   const std::vector<LocalNode>& local_nodes() const { return local_nodes_; }
-  // Starts the node's private daemon again, which has died or does not answer, where the others find
-  // it. `done` is called once it serves, or its start has failed. A daemon that is not private is
-  // found where it was: `done` is called at once.
+  // Starts the node's private daemon again, which has died or does not answer, where the others
+  // find it. `done` is called once it serves, or its start has failed. A daemon that is not private
+  // is found where it was: `done` is called at once.
   void revive(size_t index, std::function<void(Status)> done);
   void signal_daemons(int signal);
   bool has_running_daemons() const;

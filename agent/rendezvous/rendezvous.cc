@@ -258,8 +258,8 @@ class Service final : public v1::Rendezvous::CallbackService {
 
   // Returns the job's layout as the node is told it.
   Result<JobLayout> layout_for(int number) RUEDA_REQUIRES(mutex_) {
-    JobLayout job{identity_.job_id, identity_.token, {}, identity_.master_addr,
-                  identity_.master_port};
+    JobLayout job{
+        identity_.job_id, identity_.token, {}, identity_.master_addr, identity_.master_port};
     if (table_.is_late(number)) {
       table_.lay_out_late(number, job);
       return job;

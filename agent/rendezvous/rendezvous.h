@@ -33,7 +33,8 @@ struct Arrival {
   // True if the host of control_address is only a guess.
   bool guesses_host = false;
   uint64_t incarnation = 0;  // See NodeLayout.
-  // Of an elastic job: with how many nodes it begins; nnodes is the most that it may have. Otherwise 0.
+  // Of an elastic job: with how many nodes it begins; nnodes is the most that it may have.
+  // Otherwise 0.
   int min_nodes = 0;
 };
 

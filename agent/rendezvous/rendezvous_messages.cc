@@ -21,9 +21,9 @@ v1::EnterRequest to_proto(const Arrival& arrival) {
 }
 
 Arrival from_proto(const v1::EnterRequest& request) {
-  return {request.node_rank(), request.nnodes(),          request.nproc(),
-          request.node_id(),   request.control_address(), request.rdzv_id(),
-          request.launcher(),  request.guesses_host(),    request.incarnation(), request.min_nodes()};
+  return {request.node_rank(),       request.nnodes(),   request.nproc(),    request.node_id(),
+          request.control_address(), request.rdzv_id(),  request.launcher(), request.guesses_host(),
+          request.incarnation(),     request.min_nodes()};
 }
 
 v1::EnterReply to_proto(const JobLayout& job) {

@@ -1,7 +1,7 @@
 // An elastic job on this node: its ranks and nodes may die, be replaced, and become more or fewer,
 // and the job goes on as the next generation. A JobRunner runs each generation; between two of them
-// the processes that live attach again, by slot, and core::Generations says when and with which ranks
-// the next one begins. It belongs to the control loop.
+// the processes that live attach again, by slot, and core::Generations says when and with which
+// ranks the next one begins. It belongs to the control loop.
 //
 // What this node has promised in a vote is kept by its launcher before anything follows from it, so
 // that a daemon which starts again under the same launcher is the same member of the job.
@@ -45,8 +45,8 @@ class ElasticJob {
   // The spec must pass check(). The listener hears of each generation that starts, and of the job's
   // end; not of the end of a generation.
   ElasticJob(const EngineContext& context, JobSpec spec, JobListener listener, Host host);
-  // Begins the first generation, with all slots; or asks to be taken into the job that runs; or goes
-  // on where the daemon before stopped. Returns an error if what it has said cannot be read.
+  // Begins the first generation, with all slots; or asks to be taken into the job that runs; or
+  // goes on where the daemon before stopped. Returns an error if what it has said cannot be read.
   Status start();
 
   const JobSpec& spec() const { return spec_; }
@@ -62,8 +62,8 @@ class ElasticJob {
   void on_runner_gone();
 
   // --- Links
-  // Returns whether the runner is to hear the message; one of a generation that does not run here yet
-  // is kept for it.
+  // Returns whether the runner is to hear the message; one of a generation that does not run here
+  // yet is kept for it.
   bool takes(LinkId link, const Envelope& envelope);
   void on_packet(LinkId link, const GenerationPacket& packet);
   void on_link_lost(LinkId link);

@@ -46,7 +46,8 @@ std::optional<core::GenerationMessage> GenerationLinks::open(LinkId link,
   if (!proof_matches(make_packet_proof(token_, job_, packet.body), packet.proof)) {
     if (!std::exchange(has_warned_, true)) {
       spdlog::warn(
-          "job {}: dropped a message about its next generation that does not prove to belong to the "
+          "job {}: dropped a message about its next generation that does not prove to belong to "
+          "the "
           "job; further ones are dropped silently",
           job_);
     }
@@ -68,9 +69,8 @@ std::optional<core::GenerationMessage> GenerationLinks::open(LinkId link,
 std::string GenerationLinks::lose(LinkId link) {
   bound_.erase(link);
   std::erase_if(accepted_, [&](const auto& entry) { return entry.second == link; });
-  const auto it = std::find_if(dialled_.begin(), dialled_.end(), [&](const auto& entry) {
-    return entry.second.link == link;
-  });
+  const auto it = std::find_if(dialled_.begin(), dialled_.end(),
+                               [&](const auto& entry) { return entry.second.link == link; });
   return it == dialled_.end() ? std::string() : it->first;
 }
 

@@ -1,7 +1,7 @@
 // The links by which an elastic job's node agrees with others on the next generation. Whoever has
-// spoken is answered over the link by which it did; others are dialled, by address. Links over which
-// nothing has been said for a while are let go: a job that runs has none. They belong to the control
-// loop.
+// spoken is answered over the link by which it did; others are dialled, by address. Links over
+// which nothing has been said for a while are let go: a job that runs has none. They belong to the
+// control loop.
 #pragma once
 
 #include <map>
@@ -29,7 +29,8 @@ class GenerationLinks {
   // says nothing that can be understood. Its link is needed by the job from then on.
   std::optional<core::GenerationMessage> open(LinkId link, const GenerationPacket& packet);
 
-  // Forgets the link. Returns the address that was behind it, or "" if this node has not dialled it.
+  // Forgets the link. Returns the address that was behind it, or "" if this node has not dialled
+  // it.
   std::string lose(LinkId link);
   // Returns the addresses that have been dialled and cannot be reached.
   std::vector<std::string> unreachable() const;
@@ -52,7 +53,7 @@ class GenerationLinks {
   std::map<std::string, Dialled> dialled_;  // By address.
   std::set<LinkId> bound_;                  // Those over which others have said something.
   std::map<std::string, LinkId> accepted_;  // By the address of who has dialled it.
-  bool has_warned_ = false;                 // It warns once, because a stranger must not fill the log.
+  bool has_warned_ = false;  // It warns once, because a stranger must not fill the log.
 };
 
 }  // namespace rueda::engine

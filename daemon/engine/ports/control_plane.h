@@ -83,8 +83,8 @@ struct CommunicatorMessage {
   gpu::CommunicatorId id{};
 };
 
-// Carries a GenerationMessage of an elastic job's. It goes between any two nodes, so it proves itself,
-// whatever link it comes over (generation_links.h).
+// Carries a GenerationMessage of an elastic job's. It goes between any two nodes, so it proves
+// itself, whatever link it comes over (generation_links.h).
 struct GenerationPacket {
   JobId job;
   std::string body;   // See ControlPlane::encode().

@@ -105,7 +105,7 @@ class GrpcControlPlane final : public engine::ControlPlane {
     // The address of the peer of a dialled link, or the one that an accepted link came from.
     std::string address;
     bool dialled = false;
-    int users = 0;         // The number of users of a dialled link.
+    int users = 0;  // The number of users of a dialled link.
     // The jobs that an accepted link is bound to, and how often.
     std::map<JobId, int> jobs;
     bool is_needed() const { return dialled || !jobs.empty(); }

@@ -271,7 +271,8 @@ TEST_F(SupervisorTest, NothingThatHangsKeepsItFromEnding) {
 class ElasticSupervisorTest : public SupervisorTest {
  protected:
   void make(int min_ranks, int max_restarts = 3) {
-    supervisor_ = Supervisor(kGraceMs, ElasticSettings{.min_ranks = min_ranks, .max_restarts = max_restarts});
+    supervisor_ =
+        Supervisor(kGraceMs, ElasticSettings{.min_ranks = min_ranks, .max_restarts = max_restarts});
     start(3);
   }
   Actions exit(int rank, const ExitStatus& status, int64_t now_ms = 0) {

@@ -3,6 +3,8 @@
 #include "daemon/core/generations/generations.h"
 
 #include <algorithm>
+#include <set>
+#include <string>
 #include <utility>
 
 #include <gmock/gmock.h>
@@ -266,6 +268,50 @@ TEST_F(GenerationsTest, OfOnlySoManyNodesIsKeptWhatTheySay) {
         !take(from(name, says(offer(name, {{Slot{0}, false}}), false))).sends.empty();
     ASSERT_EQ(is_heard, i < 4 * limits::kMaxNodes);
   }
+}
+
+TEST_F(GenerationsTest, OnceAProcessHasEndedWellNewcomersAreNotTakenIn) {
+  GenerationsOutput output;
+  core_.finish(0, Slot{1}, output);
+  EXPECT_TRUE(output.finished);
+  EXPECT_FALSE(output.ended) << "what runs goes on";
+  EXPECT_FALSE(take(from("d", says(offer("d", {{Slot{0}, false}}), false))).hosts_changed);
+  GenerationsOutput late;
+  core_.attach(1, Slot{1}, late);
+  EXPECT_TRUE(late.finished) << "it is told each time";
+  // The others hear it, also when the node goes for good.
+  GenerationsOutput left;
+  core_.leave(left);
+  ASSERT_EQ(left.sends.size(), 2u);
+  EXPECT_TRUE(std::get<Present>(left.sends[0].second.body).finished);
+}
+
+TEST_F(GenerationsTest, AProcessThatWasInNoGenerationFinishesNothing) {
+  GenerationsOutput output;
+  core_.attach(0, Slot{5}, output);
+  core_.finish(0, Slot{5}, output);
+  EXPECT_FALSE(output.finished);
+}
+
+TEST_F(GenerationsTest, WhoFollowsADaemonKeepsItsPromisesAndSaysThatItIsThere) {
+  const Ballot ballot{4, NodeIndex{1}};
+  take(from("b", AcceptGeneration{ballot, generation(2, two_nodes()->nodes)}));
+  Generations next({"a", 1}, "a:1", {}, options(2, 5));
+  GenerationsOutput output;
+  next.resume(0, core_.votes(), output);
+  EXPECT_EQ(next.state(), Generations::State::kForming);
+  EXPECT_THAT(next.awaited_slots(), ElementsAre(Slot{0}, Slot{1}));
+  std::set<std::string> told;
+  for (const auto& [address, message] : output.sends) {
+    if (std::holds_alternative<Present>(message.body)) told.insert(address);
+  }
+  EXPECT_EQ(told, (std::set<std::string>{"b:1", "c:1"}));
+  GenerationsOutput answer;
+  next.on_message(1, from("b", PrepareGeneration{{3, NodeIndex{1}}}), answer);
+  EXPECT_TRUE(std::holds_alternative<RefuseGeneration>(answer.sends.back().second.body));
+  next.on_message(1, from("b", PrepareGeneration{{5, NodeIndex{1}}}), answer);
+  const auto& promise = std::get<PromiseGeneration>(answer.sends.back().second.body);
+  EXPECT_EQ(promise.accepted_in, ballot);
 }
 
 TEST_F(GenerationsTest, AnOldOfferAfterANewerOneIsDropped) {

@@ -2,55 +2,19 @@
 """Tests elastic jobs: ranks die, the others go on as the same processes, and who died is started again and takes part."""
 
 import os
-import re
 import signal
-import subprocess
 import unittest
 
 import harness
+from elastic_support import HAS_TORCH, PATIENCE_S, ElasticCase
 from harness import IntegrationTest, wait_until
-
-FOLDER = os.path.dirname(os.path.abspath(__file__))
-PYTHON = os.environ.get("RUEDA_TEST_PYTHON", harness.PYTHON)  # as in distributed_test.py
-HAS_TORCH = subprocess.run([PYTHON, "-c", "import torch"], capture_output=True, check=False).returncode == 0
-PATIENCE_S = 120
 
 
 @unittest.skipUnless(HAS_TORCH, "PyTorch is not installed (deploy/packages.sh test installs it)")
-class ElasticTest(IntegrationTest):
-
-    def train(self, flags, steps, *deaths):
-        """Starts three ranks that train so many steps; `deaths` are those of elastic_rank.py."""
-        command = ["env", "-C", self.folder, PYTHON, os.path.join(FOLDER, "elastic_rank.py"), str(steps), *deaths]
-        return self.ruedarun("-np", "3", *flags, *command)
-
-    def lines_of(self, run, slot):
-        prefix = f"[{slot}] "
-        return [line[len(prefix):] for line in run.output().split("\n") if line.startswith(prefix)]
-
-    def pids_of(self, run, slot):
-        return [int(line.split()[1]) for line in self.lines_of(run, slot) if line.startswith("pid ")]
-
-    def sizes_of(self, run, slot):
-        """Returns the numbers of ranks in the steps of a slot, each once as long as it stays."""
-        found = [int(size) for size in re.findall(rf"^\[{slot}\] step \d+ rank \d+ of (\d+)", run.output(), re.MULTILINE)]
-        return [size for i, size in enumerate(found) if i == 0 or found[i - 1] != size]
-
-    def assert_trained(self, run, slots, steps):
-        self.assertEqual(run.exit_code(PATIENCE_S), 0, run.output())
-        weights = {line for slot in slots for line in self.lines_of(run, slot) if line.startswith("weights ")}
-        self.assertEqual(len(weights), 1, run.output())
-        for slot in slots:
-            self.assertIn(f"step {steps} ", "".join(self.lines_of(run, slot)[-2:]), run.output())
-        # The sums that said who took part never came twice in one step of a rank.
-        self.assertNotIn("AssertionError", run.output())
-
-    def kill_in_step(self, run, slot, step):
-        self.assertTrue(wait_until(lambda: f"[{slot}] step {step} " in run.output(), PATIENCE_S), run.output())
-        os.kill(self.pids_of(run, slot)[-1], signal.SIGKILL)
+class ElasticTest(ElasticCase):
 
     def test_the_others_go_on_when_a_rank_is_killed_and_take_it_in_again(self):
-        run = self.train(["--min-np", "2"], 150)
+        run = self.train(["-np", "3", "--min-np", "2"], 150)
         self.kill_in_step(run, 1, 21)
         self.assert_trained(run, (0, 1, 2), 150)
         self.assertEqual([len(self.pids_of(run, slot)) for slot in (0, 1, 2)], [1, 2, 1], run.output())
@@ -66,35 +30,35 @@ class ElasticTest(IntegrationTest):
             self.assertNotIn(f"(pid {self.pids_of(run, slot)[0]}) closed its connection", run.output())
 
     def test_rank_0_is_as_mortal_as_the_others(self):
-        run = self.train(["--min-np", "2"], 150, "0:21:exit")
+        run = self.train(["-np", "3", "--min-np", "2"], 150, "0:21:exit")
         self.assert_trained(run, (0, 1, 2), 150)
         self.assertRegex(run.output(), r"\[1\] step \d+ rank 0 of 2")
 
     def test_an_exception_in_one_rank_is_its_death(self):
-        run = self.train(["--min-np", "2"], 150, "2:21:raise")
+        run = self.train(["-np", "3", "--min-np", "2"], 150, "2:21:raise")
         self.assert_trained(run, (0, 1, 2), 150)
         self.assertIn("ValueError: made by the test", run.output())
         self.assertEqual(self.sizes_of(run, 1), [3, 2, 3], run.output())
 
     def test_who_is_given_up_is_done_without(self):
-        run = self.train(["--min-np", "1", "--max-restarts", "0"], 60, "0:11:exit", "2:31:exit")
+        run = self.train(["-np", "3", "--min-np", "1", "--max-restarts", "0"], 60, "0:11:exit", "2:31:exit")
         self.assert_trained(run, (1,), 60)
         self.assertEqual(self.sizes_of(run, 1), [3, 2, 1], run.output())
         self.assertIn("given up", run.output())
 
     def test_below_min_np_the_others_wait_until_a_rank_is_back(self):
-        run = self.train(["--min-np", "3"], 60, "1:21:exit")
+        run = self.train(["-np", "3", "--min-np", "3"], 60, "1:21:exit")
         self.assert_trained(run, (0, 1, 2), 60)
         self.assertEqual(self.sizes_of(run, 0), [3], run.output())
         self.assertEqual([len(self.pids_of(run, slot)) for slot in (0, 1, 2)], [1, 2, 1], run.output())
 
     def test_with_too_few_ranks_for_ever_the_job_ends(self):
-        run = self.train(["--min-np", "3", "--max-restarts", "0"], 1000, "1:11:exit")
+        run = self.train(["-np", "3", "--min-np", "3", "--max-restarts", "0"], 1000, "1:11:exit")
         self.assertEqual(run.exit_code(PATIENCE_S), 3, run.output())
         self.assertIn("fewer ranks than --min-np 3 are left", run.output())
 
     def test_who_waits_too_long_is_told_for_whom(self):
-        run = self.train(["--min-np", "3", "--elastic-timeout", "2"], 1000)
+        run = self.train(["-np", "3", "--min-np", "3", "--elastic-timeout", "2"], 1000)
         self.assertTrue(wait_until(lambda: "[1] step 11 " in run.output(), PATIENCE_S), run.output())
         os.kill(self.pids_of(run, 1)[0], signal.SIGSTOP)
         os.kill(self.pids_of(run, 2)[0], signal.SIGKILL)
@@ -103,7 +67,7 @@ class ElasticTest(IntegrationTest):
         self.assertIn("at least 3 must be there", run.output())
 
     def test_who_stands_still_is_done_without_and_taken_in_when_it_goes_on(self):
-        run = self.train(["--min-np", "2", "--stall-check-seconds", "1", "--stall-shutdown-seconds", "2", "--start-timeout", "4"],
+        run = self.train(["-np", "3", "--min-np", "2", "--stall-check-seconds", "1", "--stall-shutdown-seconds", "2", "--start-timeout", "4"],
                          harness.amount(200, 400))
         self.assertTrue(wait_until(lambda: "[1] step 11 " in run.output(), PATIENCE_S), run.output())
         stopped = self.pids_of(run, 1)[0]
@@ -115,7 +79,7 @@ class ElasticTest(IntegrationTest):
         self.assertEqual(self.pids_of(run, 1), [stopped], "it was not started again")
 
     def test_who_stands_still_too_long_is_killed_and_started_again(self):
-        run = self.train(["--min-np", "2", "--rank-timeout", "2"], harness.amount(200, 400))
+        run = self.train(["-np", "3", "--min-np", "2", "--rank-timeout", "2"], harness.amount(200, 400))
         self.assertTrue(wait_until(lambda: "[1] step 11 " in run.output(), PATIENCE_S), run.output())
         os.kill(self.pids_of(run, 1)[0], signal.SIGSTOP)
         self.assert_trained(run, (0, 1, 2), harness.amount(200, 400))
@@ -124,7 +88,7 @@ class ElasticTest(IntegrationTest):
         self.assertEqual(self.sizes_of(run, 0), [3, 2, 3], run.output())
 
     def test_many_deaths_one_after_the_other(self):
-        run = self.train(["--min-np", "1", "--max-restarts", "100"], harness.amount(300, 1200))
+        run = self.train(["-np", "3", "--min-np", "1", "--max-restarts", "100"], harness.amount(300, 1200))
         killed = set()
         for number in range(harness.amount(3, 12)):
             slot = number % 3
@@ -148,8 +112,13 @@ class BadInputTest(IntegrationTest):
         self.assertIn(text, run.output())
 
     def test_flags_that_cannot_be(self):
-        self.assert_refused("--min-np 3 is more than the 2 ranks that are started", "-np", "2", "--min-np", "3")
-        self.assert_refused("for jobs of one node so far", "-np", "2", "--min-np", "1", "--virtual-nodes", "2")
+        self.assert_refused("--min-np 3 is more than the 2 ranks that the job may have", "-np", "2", "--min-np", "3")
+        self.assert_refused("--min-np 3 is more than the 2 ranks that the job may have", "-np", "3", "--min-np", "3", "--max-np", "2")
+        self.assert_refused("--max-np 2 is less than the 3 ranks that are started", "-np", "3", "--min-np", "1", "--max-np", "2")
+        self.assert_refused("--nnodes 3:2 is not a number", "-np", "1", "--nnodes", "3:2")
+        self.assert_refused("--nnodes x is not a number", "-np", "1", "--nnodes", "x")
+        self.assert_refused("give all of them the same --rdzv-secret-file", "-np", "1", "--nnodes", "1:2", "--node-rank", "0",
+                            "--rdzv-endpoint", "192.0.2.1:2000")
         self.assert_refused("are for elastic jobs", "-np", "2", "--max-restarts", "1")
         self.assert_refused("are for elastic jobs", "-np", "2", "--elastic-timeout", "1")
         self.assert_refused("are for elastic jobs", "-np", "2", "--rank-timeout", "1")

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <set>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -175,6 +176,29 @@ TEST_F(ControlPlaneTest, AJoinIsSaidAsSoonAsALinkIsUp) {
 }
 
 // The daemon of a parent may start after its child's job has failed and been closed.
+TEST_F(ControlPlaneTest, TheNewestPacketOfEachKindIsSaidAsSoonAsALinkIsUp) {
+  Daemon a(loop_, "a");
+  Daemon b(loop_, "b");
+  const LinkId to_b = a.plane.acquire(b.address());
+  const auto packet = [&](auto body, uint32_t epoch) {
+    const core::GenerationMessage said{{"a", 1}, "a:1", Epoch{epoch}, std::move(body)};
+    return engine::GenerationPacket{"job", a.plane.encode(said), "proof"};
+  };
+  a.plane.send(to_b, packet(core::Heard{"x:1"}, 1));
+  a.plane.send(to_b, packet(core::PrepareGeneration{}, 2));
+  a.plane.send(to_b, packet(core::Heard{"x:1"}, 3));
+  ASSERT_TRUE(loop_.run_until([&] { return b.events.packets.size() == 2; }));
+  a.plane.send(to_b, packet(core::Heard{"x:1"}, 4));
+  ASSERT_TRUE(loop_.run_until([&] { return b.events.packets.size() == 3; }));
+  std::set<uint32_t> epochs;
+  for (const auto& [link, came] : b.events.packets) {
+    EXPECT_EQ(came.job, "job");
+    EXPECT_EQ(came.proof, "proof");
+    epochs.insert(b.plane.decode(came.body).value().epoch.value);
+  }
+  EXPECT_EQ(epochs, (std::set<uint32_t>{2, 3, 4}));
+}
+
 TEST_F(ControlPlaneTest, AFailWaitsForALinkThatIsNotUpYet) {
   Daemon a(loop_, "a");
   const int port = Daemon(loop_, "nobody").port();

@@ -1,0 +1,102 @@
+#!/usr/bin/python3
+"""Tests elastic jobs on several nodes: ranks, daemons and launchers die, nodes come late, and the others go on as the same
+processes."""
+
+import os
+import signal
+import unittest
+
+import harness
+from elastic_support import HAS_TORCH, PATIENCE_S, ElasticCase
+from harness import wait_until
+
+
+@unittest.skipUnless(HAS_TORCH, "PyTorch is not installed (deploy/packages.sh test installs it)")
+class ElasticNodesTest(ElasticCase):
+
+    def daemon_of(self, node):
+        found = [pid for pid, line in self.processes() if "ruedad" in line and f"--node-id node{node} " in line]
+        self.assertEqual(len(found), 1, found)
+        return found[0]
+
+    def start_node(self, node, endpoint, steps, nnodes="1:3"):
+        return self.train(["-np", "1", "--nnodes", nnodes, "--node-rank", str(node), "--rdzv-endpoint", endpoint, "--min-np", "1"],
+                          steps)
+
+    def assert_in_step(self, run, slot, step):
+        self.wait_while_it_runs(run, lambda: f"[{slot}] step {step} " in run.output())
+
+    def assert_size(self, run, slot, size):
+        self.wait_while_it_runs(run, lambda: self.sizes_of(run, slot)[-1:] == [size])
+
+    def test_a_rank_of_one_node_dies_and_everybody_else_stays(self):
+        run = self.train(["-np", "4", "--virtual-nodes", "2", "--min-np", "2"], 150)
+        self.kill_in_step(run, 3, 21)
+        self.assert_trained(run, (0, 1, 2, 3), 150)
+        self.assertEqual([len(self.pids_of(run, slot)) for slot in range(4)], [1, 1, 1, 2], run.output())
+        self.assertEqual(self.sizes_of(run, 0), [4, 3, 4], run.output())
+
+    # The coordinator's daemon, too: of two nodes, the other could not go on alone.
+    def test_a_daemon_is_killed_and_no_process_ends(self):
+        for node in (0, 1):
+            with self.subTest(node=node):
+                for name in os.listdir(self.folder):
+                    if name.startswith("born"):
+                        os.remove(os.path.join(self.folder, name))
+                run = self.train(["-np", "3", "--virtual-nodes", "2", "--min-np", "1"], 150)
+                self.assert_in_step(run, 2, 21)
+                os.kill(self.daemon_of(node), signal.SIGKILL)
+                self.assert_trained(run, (0, 1, 2), 150)
+                self.assertEqual([len(self.pids_of(run, slot)) for slot in range(3)], [1, 1, 1], run.output())
+                self.assertIn(f"node node{node} has a daemon again", run.output())
+                self.assertEqual(self.sizes_of(run, 0)[-1], 3, run.output())
+
+    def test_a_daemon_that_stands_still_is_done_without(self):
+        run = self.train(["-np", "3", "--virtual-nodes", "3", "--min-np", "1", "--daemon-arg=--timeout-ms=1000"], 300)
+        self.assert_in_step(run, 2, 21)
+        frozen = self.daemon_of(2)
+        os.kill(frozen, signal.SIGSTOP)
+        self.assert_size(run, 0, 2)
+        os.kill(frozen, signal.SIGCONT)
+        self.assert_size(run, 0, 3)
+        self.assert_trained(run, (0, 1, 2), 300)
+        self.assertEqual([len(self.pids_of(run, slot)) for slot in range(3)], [1, 1, 1], run.output())
+
+    def test_nodes_come_late_and_come_again(self):
+        endpoint = f"127.0.0.1:{harness.free_port()}"
+        steps = 600
+        first = self.start_node(0, endpoint, steps)
+        second = self.start_node(1, endpoint, steps)
+        self.assert_size(first, 0, 2)
+        self.assert_size(second, 1, 2)
+        third = self.start_node(2, endpoint, steps)
+        self.assert_size(first, 0, 3)
+        # All of a node goes: its launcher, its daemon, its rank.
+        second.send(signal.SIGKILL)
+        self.assert_size(first, 0, 2)
+        second.exit_code()
+        again = self.start_node(1, endpoint, steps)
+        self.assert_size(first, 0, 3)
+        # Its number is taken now.
+        other = self.start_node(1, endpoint, steps)
+        self.assertTrue(wait_until(lambda: "is still there: end it first" in first.output(), PATIENCE_S), first.output())
+        other.send(signal.SIGINT)
+        other.exit_code()
+        for run, slot in ((first, 0), (again, 1), (third, 2)):
+            self.assert_trained(run, (slot,), steps)
+        self.assertEqual(len({line for run, slot in ((first, 0), (again, 1), (third, 2)) for line in self.lines_of(run, slot)
+                              if line.startswith("weights ")}), 1)
+
+    def test_node_0_and_its_launcher_are_as_mortal_as_the_others(self):
+        endpoint = f"127.0.0.1:{harness.free_port()}"
+        runs = [self.start_node(node, endpoint, 200, "3") for node in range(3)]
+        self.assert_in_step(runs[0], 0, 21)
+        runs[0].send(signal.SIGKILL)
+        for slot in (1, 2):
+            self.assert_trained(runs[slot], (slot,), 200)
+            self.assertEqual(self.sizes_of(runs[slot], slot), [3, 2])
+        runs[0].exit_code()
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,51 @@
+"""What tests of elastic jobs share: jobs of elastic_rank.py, and what their output says."""
+
+import os
+import re
+import signal
+import subprocess
+
+import harness
+from harness import IntegrationTest, wait_until
+
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+PYTHON = os.environ.get("RUEDA_TEST_PYTHON", harness.PYTHON)  # as in distributed_test.py
+HAS_TORCH = subprocess.run([PYTHON, "-c", "import torch"], capture_output=True, check=False).returncode == 0
+PATIENCE_S = 120
+
+
+class ElasticCase(IntegrationTest):
+
+    def train(self, flags, steps, *deaths):
+        """Starts ranks that train so many steps; `deaths` are those of elastic_rank.py. A slot is the rank of the first
+        generation, which is the number before each line of output."""
+        command = ["env", "-C", self.folder, PYTHON, os.path.join(FOLDER, "elastic_rank.py"), str(steps), *deaths]
+        return self.ruedarun(*flags, *command)
+
+    def lines_of(self, run, slot):
+        prefix = f"[{slot}] "
+        return [line[len(prefix):] for line in run.output().split("\n") if line.startswith(prefix)]
+
+    def pids_of(self, run, slot):
+        return [int(line.split()[1]) for line in self.lines_of(run, slot) if line.startswith("pid ")]
+
+    def sizes_of(self, run, slot):
+        """Returns the numbers of ranks in the steps of a slot, each once as long as it stays."""
+        found = [int(size) for size in re.findall(rf"^\[{slot}\] step \d+ rank \d+ of (\d+)", run.output(), re.MULTILINE)]
+        return [size for i, size in enumerate(found) if i == 0 or found[i - 1] != size]
+
+    def assert_trained(self, run, slots, steps):
+        self.assertEqual(run.exit_code(PATIENCE_S), 0, run.output())
+        weights = {line for slot in slots for line in self.lines_of(run, slot) if line.startswith("weights ")}
+        self.assertEqual(len(weights), 1, run.output())
+        for slot in slots:
+            self.assertIn(f"step {steps} ", "".join(self.lines_of(run, slot)[-2:]), run.output())
+        # The sums that said who took part never came twice in one step of a rank.
+        self.assertNotIn("AssertionError", run.output())
+
+    def wait_while_it_runs(self, run, condition):
+        self.assertTrue(wait_until(lambda: condition() or not run.is_running(), PATIENCE_S) and condition(), run.output())
+
+    def kill_in_step(self, run, slot, step):
+        self.wait_while_it_runs(run, lambda: f"[{slot}] step {step} " in run.output())
+        os.kill(self.pids_of(run, slot)[-1], signal.SIGKILL)
