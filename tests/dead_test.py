@@ -25,8 +25,8 @@ PACKAGE = "client/python/rueda/"
 # These functions are called by nothing in the product, and each says why it is there all the same. An entry that is not needed
 # fails.
 SURVIVAL = "what jobs that survive a death will do; the simulator and the data plane's tests prove it, no daemon does it yet (README.md)"
-EXCEPTIONS = dict.fromkeys(("complete_seq", "final_chunk", "is_completing", "on_stable", "take_final", "unstable_bytes",
-                            "lose_node"), SURVIVAL)
+EXCEPTIONS = dict.fromkeys(("complete_seq", "final_chunk", "is_completing", "on_stable", "take_final", "unstable_bytes"),
+                           SURVIVAL)
 # These are the exceptions of the Python package.
 BACKEND = "torch.distributed calls it of a backend"
 WORK = "torch.distributed calls it of the work that a backend returns"

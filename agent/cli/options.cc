@@ -126,6 +126,16 @@ ElasticSettings with_times(ElasticSettings elastic, const Seconds& seconds) {
   return elastic;
 }
 
+void take_times(const Seconds& seconds, Options& options) {
+  options.stall_check_ms = to_ms(seconds.stall_check);
+  options.stall_shutdown_ms = to_ms(seconds.stall_shutdown);
+  if (options.elastic && options.elastic->rank_timeout_ms > 0 && !options.stall_shutdown_ms) {
+    options.stall_shutdown_ms = options.elastic->rank_timeout_ms;  // It finds who stands still.
+  }
+  options.start_timeout_ms = static_cast<int64_t>(seconds.start_timeout * 1000);
+  options.grace_ms = static_cast<int64_t>(seconds.grace * 1000);
+}
+
 Flags add_flags(CLI::App& app, Options& options, Seconds& seconds, ElasticSettings& elastic,
                 std::string& hosts, bool& no_prefix, std::string& secret_file,
                 std::string& nnodes) {
@@ -564,12 +574,10 @@ ParseOutcome parse_options(const std::vector<std::string>& arguments,
   }
 
   std::string conflict = read_nnodes(nnodes, options);
-  if (conflict.empty()) {
-    if (*flags.min_np || options.min_nodes > 0) {
-      options.elastic = with_times(settle_sizes(elastic, flags, options), seconds);
-    }
-    conflict = conflict_in(options, flags);
+  if (*flags.min_np || options.min_nodes > 0) {
+    options.elastic = with_times(settle_sizes(elastic, flags, options), seconds);
   }
+  if (conflict.empty()) conflict = conflict_in(options, flags);
   if (conflict.empty() && *flags.hosts) {
     const bool is_spread = options.nnodes > 1 || options.virtual_nodes > 0;
     conflict =
@@ -580,13 +588,7 @@ ParseOutcome parse_options(const std::vector<std::string>& arguments,
   if (conflict.empty()) conflict = find_secret(secret_file, environment, options.rdzv_secret);
   if (conflict.empty()) conflict = conflict_of_late_nodes(options);
   if (!conflict.empty()) return usage_error(conflict);
-  options.stall_check_ms = to_ms(seconds.stall_check);
-  options.stall_shutdown_ms = to_ms(seconds.stall_shutdown);
-  if (options.elastic && options.elastic->rank_timeout_ms > 0 && !options.stall_shutdown_ms) {
-    options.stall_shutdown_ms = options.elastic->rank_timeout_ms;  // It finds who stands still.
-  }
-  options.start_timeout_ms = static_cast<int64_t>(seconds.start_timeout * 1000);
-  options.grace_ms = static_cast<int64_t>(seconds.grace * 1000);
+  take_times(seconds, options);
   options.has_prefix = !no_prefix;
   if (!options.timeline.empty()) {
     options.timeline = std::filesystem::absolute(options.timeline).string();

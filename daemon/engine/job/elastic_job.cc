@@ -269,9 +269,9 @@ void ElasticJob::begin(const core::GenerationPtr& generation) {
     host_.hand_over(*session, *runner_);
   }
   for (auto& [from, early] : std::exchange(early_, {})) {
-    auto& [link, envelope] = early;
-    if (envelope.message.epoch != generation->epoch) continue;
-    runner_->guarded([&, link = link] { runner_->on_envelope(link, std::move(envelope)); });
+    if (early.second.message.epoch != generation->epoch) continue;
+    runner_->guarded(
+        [this, &join = early] { runner_->on_envelope(join.first, std::move(join.second)); });
   }
 }
 
