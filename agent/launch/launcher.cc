@@ -141,9 +141,12 @@ void Launcher::on_layout(JobLayout job) {
 
 AgentLink::Events Launcher::events_of(size_t index) {
   const std::string id = bringup_.local_nodes()[index].node_id;
+  const int number = registrations_[index].number;
   AgentLink::Events events;
-  events.on_registered = [this, gate = gate_, index] {
-    gate->post([this, index] { on_registered(index); });
+  events.on_registered = [this, gate = gate_, index, number] {
+    gate->post([this, index, number] {
+      if (number == registrations_[index].number) on_registered(index);
+    });
   };
   events.on_failed = [this, gate = gate_, id](JobFailure failure) {
     gate->post([this, id, failure = std::move(failure)] {
@@ -167,8 +170,12 @@ AgentLink::Events Launcher::events_of(size_t index) {
   events.on_note = [this, gate = gate_](std::string text) {
     gate->post([this, text = std::move(text)] { perform(Say{text}); });
   };
-  events.on_closed = [this, gate = gate_, index](Status status) {
-    gate->post([this, index, status = std::move(status)] { on_link_closed(index, status); });
+  events.on_closed = [this, gate = gate_, index, number](Status status) {
+    gate->post([this, index, number, status = std::move(status)] {
+      // A daemon may be followed by another before its stream is heard to have ended.
+      const bool is_stale = number != registrations_[index].number;
+      on_link_closed(index, is_stale ? std::nullopt : std::optional(status));
+    });
   };
   return events;
 }
@@ -207,6 +214,9 @@ void Launcher::open_link(size_t index) {
                                      own.votes,
                                      std::move(ended_slots)};
   ++open_links_count_;
+  ++own.number;
+  own.is_registered = false;
+  own.link.reset();
   AgentLink::Events events = events_of(index);
   const std::function<void(Status)> on_closed = events.on_closed;
   Result<std::unique_ptr<AgentLink>> link =
@@ -229,8 +239,13 @@ void Launcher::on_registered(size_t index) {
   apply(supervisor_.on_node_revived(bringup_.local_nodes()[index].node_id));
 }
 
-void Launcher::on_link_closed(size_t index, const Status& status) {
+void Launcher::on_link_closed(size_t index, const std::optional<Status>& how) {
   --open_links_count_;
+  if (!how) {
+    if (is_closing_links_ && open_links_count_ == 0) apply(supervisor_.on_links_closed());
+    return;
+  }
+  const Status& status = *how;
   Registration& registration = registrations_[index];
   const bool was_registered = std::exchange(registration.is_registered, false);
   const bool is_revival = registered_count_ == registrations_.size() && !was_registered;

@@ -46,7 +46,8 @@ class Launcher {
   void open_link(size_t index);
   AgentLink::Events events_of(size_t index);
   void on_registered(size_t index);
-  void on_link_closed(size_t index, const Status& status);
+  // `how` is empty if the stream is not the node's any more.
+  void on_link_closed(size_t index, const std::optional<Status>& how);
   size_t index_of(const std::string& node_id) const;
   const std::vector<Rank>& ranks_of(const LocalNode& node) const;
   // Returns the rank whose process has this slot on the node, if there is one.
@@ -105,6 +106,7 @@ class Launcher {
   // The registration of the job on one of the local nodes.
   struct Registration {
     std::unique_ptr<AgentLink> link;
+    int number = 0;  // Counts the links.
     bool is_registered = false;
     std::string votes;  // What the daemon has asked to keep.
     // The ranks that have ended while the node had no daemon, and how, if badly; and those of them

@@ -79,6 +79,8 @@ Result<rueda_abi_started> wait_started(Connection& connection, const Config& con
     if (message.value().type == RUEDA_ABI_FAILED) {
       rueda_abi_status failed;
       if (!copy_body(message.value(), failed)) return bad_message("failure message");
+      // The daemon must not take this process for dead, which may attach again.
+      (void)connection.send(RUEDA_ABI_DETACH, nullptr, 0);
       return Status{code_from_wire(failed.code), text_of(failed.text)};
     }
   }
