@@ -60,6 +60,24 @@ TEST(AttachFailureTest, AJobThatFailsBeforeItStarts) {
   failure.join();
   EXPECT_EQ(status.code(), Code::kRankLost);
   EXPECT_EQ(status.message(), "rank 3 died before it attached");
+  // It hung up like a process that dies, and was not waited for in the next generation.
+  EXPECT_TRUE(daemon.wait_for([](const auto& counts) { return counts.detaches == 1; }));
+}
+
+TEST(AttachFailureTest, InAnElasticJobADaemonThatHasDiedIsFollowedByAnother) {
+  FakeDaemon daemon({.starts = false});
+  Config config = daemon.config();
+  config.is_elastic = true;
+  std::thread life([&] {
+    for (int attach = 1; attach <= 3; ++attach) {
+      EXPECT_TRUE(daemon.wait_for([&](const auto& counts) { return counts.attaches == attach; }));
+      attach < 3 ? daemon.drop() : daemon.fail_job(RUEDA_ERR_SHUT_DOWN, "the job is over");
+    }
+  });
+  const Status status = Session::attach(config).status();
+  life.join();
+  EXPECT_EQ(status.message(), "the job is over")
+      << "what another daemon would say too ends the wait";
 }
 
 TEST(AttachFailureTest, ADaemonThatDiesMeanwhile) {
