@@ -152,6 +152,15 @@ std::string duration_text(double seconds) {
   return std::to_string(whole) + "s";
 }
 
+// Returns the time of the day in UTC, as in "04:12:33".
+std::string clock_text(int64_t ms_since_1970) {
+  const int64_t s = ms_since_1970 / 1000 % 86400;
+  char text[16] = "";
+  std::snprintf(text, sizeof(text), "%02d:%02d:%02d", static_cast<int>(s / 3600),
+                static_cast<int>(s / 60 % 60), static_cast<int>(s % 60));
+  return text;
+}
+
 std::string status_table(const v1::GetStatusReply& reply) {
   return aligned_table({{"node", reply.node_id()},
                         {"state", reply.state()},
@@ -193,6 +202,12 @@ std::string jobs_table(const v1::ListJobsReply& reply) {
     for (const v1::ListJobsReply::ProcessSet& set : job.process_sets()) {
       notes += job.job_id() + ": process set " + std::to_string(set.id()) + ": ranks " +
                joined(set.ranks(), ", ") + (set.locked() ? ", locked" : "") + "\n";
+    }
+    for (const v1::ListJobsReply::Generation& generation : job.generations()) {
+      notes += job.job_id() + ": generation " + std::to_string(generation.epoch()) + ", " +
+               clock_text(generation.began_ms()) + ": " + std::to_string(generation.ranks()) +
+               " ranks on " + std::to_string(generation.nodes()) + " nodes" +
+               (generation.reason().empty() ? "" : ": " + generation.reason()) + "\n";
     }
     if (!job.error().empty()) notes += job.job_id() + ": " + job.error() + "\n";
   }

@@ -26,6 +26,9 @@ const Histogram::BucketBoundaries kSecondsBuckets = {
     0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025,
     0.05,    0.1,    0.25,    0.5,    1,     2.5,    5,     10};
 
+const Histogram::BucketBoundaries kRecoveryBuckets = {0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
+                                                      1,     2.5,  5,     10,   30,  60,   600};
+
 Family<Counter>& counters(prometheus::Registry& registry, const char* name, const char* help) {
   return prometheus::BuildCounter().Name(name).Help(help).Register(registry);
 }
@@ -182,6 +185,13 @@ struct JobFamilies {
                           "1 on the coordinator's node while a setting is searched for.")),
         tuning_windows(counters(registry, "rueda_autotune_windows_total",
                                 "Stretches of steps that autotuning has measured.")),
+        epoch(gauges(registry, "rueda_job_epoch", "The epoch that runs here, or ran last.")),
+        generations(counters(registry, "rueda_job_generations_total",
+                             "Generations of an elastic job that have ended here, by cause.")),
+        recovery_seconds(histograms(registry, "rueda_job_recovery_seconds",
+                                    "From the end of a generation to the begin of the next.")),
+        awaited_ranks(gauges(registry, "rueda_awaited_ranks",
+                             "Processes of this node that the next generation waits for.")),
         process_sets(gauges(registry, "rueda_process_sets",
                             "Process sets of the job, beside that of all ranks.")),
         locked_process_sets(gauges(registry, "rueda_locked_process_sets",
@@ -208,6 +218,10 @@ struct JobFamilies {
         .tuning_windows = tuning_windows.Add(job),
         .timeline_dropped_events = timeline_dropped_events.Add(job),
         .nonfinite_contributions = nonfinite_contributions.Add(job),
+        .epoch = epoch.Add(job),
+        .generations = add_generations(job_id),
+        .recovery_seconds = recovery_seconds.Add(job, kRecoveryBuckets),
+        .awaited_ranks = awaited_ranks.Add(job),
         .process_sets = process_sets.Add(job),
         .locked_process_sets = locked_process_sets.Add(job),
         .stalled_tensors = stalled_tensors.Add(job),
@@ -230,7 +244,21 @@ struct JobFamilies {
     return all;
   }
 
+  JobMetrics::GenerationEnds add_generations(const std::string& job_id) {
+    const auto add = [&](const char* cause) {
+      return &generations.Add({{"job", job_id}, {"cause", cause}});
+    };
+    return {add("rank_lost"), add("node_lost"), add("left"), add("other")};
+  }
+
   void remove(JobMetrics& job) {
+    epoch.Remove(&job.epoch);
+    for (Counter* const ends : {job.generations.rank_lost, job.generations.node_lost,
+                                job.generations.left, job.generations.other}) {
+      generations.Remove(ends);
+    }
+    recovery_seconds.Remove(&job.recovery_seconds);
+    awaited_ranks.Remove(&job.awaited_ranks);
     for (const JobMetrics::Outcomes& outcomes : job.operations) {
       if (outcomes.ok) operations.Remove(outcomes.ok);
       if (outcomes.error) operations.Remove(outcomes.error);
@@ -267,6 +295,10 @@ struct JobFamilies {
   Family<Counter>& plans_abandoned;
   Family<Gauge>& autotuning;
   Family<Counter>& tuning_windows;
+  Family<Gauge>& epoch;
+  Family<Counter>& generations;
+  Family<Histogram>& recovery_seconds;
+  Family<Gauge>& awaited_ranks;
   Family<Gauge>& process_sets;
   Family<Gauge>& locked_process_sets;
   Family<Gauge>& stalled_tensors;

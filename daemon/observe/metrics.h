@@ -55,6 +55,23 @@ struct JobMetrics {
   // rueda_nonfinite_contributions_total{job}: contributions of this node's ranks with NaN or
   // infinity
   prometheus::Counter& nonfinite_contributions;
+  // rueda_job_epoch{job}: the epoch that runs here, or ran last
+  prometheus::Gauge& epoch;
+  // rueda_job_generations_total{job,cause}: generations of an elastic job that have ended here: by
+  // a rank or a node that was lost, in good order, or otherwise (a stall, or what other nodes say)
+  struct GenerationEnds {
+    prometheus::Counter* rank_lost = nullptr;
+    prometheus::Counter* node_lost = nullptr;
+    prometheus::Counter* left = nullptr;
+    prometheus::Counter* other = nullptr;
+  };
+  GenerationEnds generations;
+  // rueda_job_recovery_seconds{job}: time from the end of a generation here to the first epoch
+  // after it
+  prometheus::Histogram& recovery_seconds;
+  // rueda_awaited_ranks{job}: processes of this node that live, and that the next generation waits
+  // for
+  prometheus::Gauge& awaited_ranks;
   // rueda_process_sets{job}: process sets beside that of all ranks
   prometheus::Gauge& process_sets;
   // rueda_locked_process_sets{job}: those of them that have a plan in force

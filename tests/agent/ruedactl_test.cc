@@ -28,6 +28,12 @@ v1::ListJobsReply two_jobs() {
   other.set_job_id("job-with-a-long-name");
   other.set_state("failed");
   other.set_error("rank 1 has gone");
+  v1::ListJobsReply::Generation& generation = *other.add_generations();
+  generation.set_epoch(2);
+  generation.set_began_ms(int64_t{1'795'838'416} * 1000);
+  generation.set_ranks(3);
+  generation.set_nodes(2);
+  generation.set_reason("node b is lost");
   return reply;
 }
 
@@ -73,6 +79,8 @@ TEST(Format, JobsSayWhatIsMissingAndWrong) {
   EXPECT_THAT(table, HasSubstr("1.0 EiB"));
   EXPECT_THAT(table, HasSubstr("job-a: not attached yet: ranks 2, 3\n"));
   EXPECT_THAT(table, HasSubstr("job-with-a-long-name: rank 1 has gone\n"));
+  EXPECT_THAT(table, HasSubstr("job-with-a-long-name: generation 2, 04:00:16: 3 ranks on 2 nodes: "
+                               "node b is lost\n"));
   EXPECT_EQ(ctl::jobs_table({}), "no jobs\n");
   EXPECT_EQ(ctl::peers_table({}), "no peers\n");
 }

@@ -17,6 +17,7 @@ using State = core::Generations::State;
 
 // What nodes say to each other while a generation forms is repeated so often.
 constexpr TicksMs kRepeatsInATimeout = 50;
+constexpr size_t kGenerationsKept = 16;
 
 core::MemberId self_of(const EngineContext& context, const JobSpec& spec) {
   const std::vector<uint64_t>& incarnations = spec.elastic->incarnations;
@@ -223,7 +224,10 @@ void ElasticJob::on_process_gone(core::Slot slot, const std::string& failure) {
 
 JobListener ElasticJob::listener_of_generation() {
   JobListener out;
-  out.on_started = listener_.on_started;
+  out.on_started = [this](Epoch epoch) {
+    note_begun();
+    if (listener_.on_started) listener_.on_started(epoch);
+  };
   // From a turn of its own: the runner is at work when it says so.
   const auto ends = [this](const Status& why) {
     boost::asio::post(context_.control_loop, lifetime_.guard([this, why, over = running_] {
@@ -231,7 +235,10 @@ JobListener ElasticJob::listener_of_generation() {
     }));
   };
   out.on_failed = ends;
-  out.on_finished = [ends] { ends({Code::kShutDown, "all ranks have left"}); };
+  out.on_finished = [this, ends] {
+    all_left_ = true;
+    ends({Code::kShutDown, "all ranks have left"});
+  };
   out.on_timeline = listener_.on_timeline;
   out.on_tuning = listener_.on_tuning;
   out.on_plan = listener_.on_plan;
@@ -286,7 +293,31 @@ void ElasticJob::end_generation(const Status& why) {
 }
 
 void ElasticJob::end_runner(const Status& why) {
-  if (!std::exchange(is_ending_, true)) host_.end(why);
+  if (std::exchange(is_ending_, true)) return;
+  count_end(why);
+  host_.end(why);
+}
+
+void ElasticJob::count_end(const Status& why) {
+  ended_s_ = steady_now_s();
+  const observe::JobMetrics::GenerationEnds& ends = metrics_->generations;
+  if (std::exchange(all_left_, false)) return ends.left->Increment();
+  switch (why.code()) {
+    case Code::kRankLost: return ends.rank_lost->Increment();
+    case Code::kNodeLost: return ends.node_lost->Increment();
+    default: return ends.other->Increment();
+  }
+}
+
+void ElasticJob::note_begun() {
+  if (ended_s_) metrics_->recovery_seconds.Observe(steady_now_s() - *ended_s_);
+  ended_s_.reset();
+  if (history_.size() >= kGenerationsKept) history_.pop_front();
+  const auto since_1970 = std::chrono::system_clock::now().time_since_epoch();
+  history_.push_back({running_->epoch.value,
+                      std::chrono::duration_cast<std::chrono::milliseconds>(since_1970).count(),
+                      running_->world_size(), static_cast<int>(running_->nodes.size()),
+                      running_->reason});
 }
 
 // A node that is the reason why a generation has ended is not waited for.
@@ -355,6 +386,7 @@ void ElasticJob::perform(core::GenerationsOutput output) {
   for (const auto& [address, message] : output.sends) links_.send(now(), address, message);
   if (output.ended) {
     if (begun_) wait_again();
+    // What other nodes say of it: a process takes it for a node that was lost.
     if (runner_) end_runner({Code::kNodeLost, "the generation is over: " + *output.ended});
     watch_silence();
   }
@@ -394,6 +426,9 @@ void ElasticJob::give_up(const Status& why) {
 }
 
 void ElasticJob::arm_timer() {
+  metrics_->awaited_ranks.Set(generations_.state() == State::kForming
+                                  ? static_cast<double>(generations_.awaited_slots().size())
+                                  : 0);
   const std::optional<TicksMs> wanted = generations_.wakes_at();
   if (!wanted) {
     timer_.cancel();

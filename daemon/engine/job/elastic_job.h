@@ -75,6 +75,10 @@ class ElasticJob {
 
   // Returns what there is to say while no generation runs.
   JobSnapshot snapshot() const;
+  // Returns the last generations that have begun here, the newest last.
+  std::vector<JobSnapshot::Generation> history() const {
+    return {history_.begin(), history_.end()};
+  }
 
  private:
   // What is to be done once the launcher has kept what it follows from.
@@ -99,6 +103,8 @@ class ElasticJob {
   // The runner is closed; what was to begin meanwhile begins then.
   void end_runner(const Status& why);
   void note_lost(const Status& why);
+  void count_end(const Status& why);
+  void note_begun();
   void lose_address(const std::string& address, core::GenerationsOutput& output);
   void give_up(const Status& why);
   void arm_timer();
@@ -122,6 +128,7 @@ class ElasticJob {
   std::deque<Held> held_;
   JobRunner* runner_ = nullptr;
   bool is_ending_ = false;         // The runner is being closed.
+  bool all_left_ = false;          // It ends in good order.
   core::GenerationPtr begun_;      // It begins once the runner of the one before is gone.
   core::GenerationPtr running_;    // Null while none runs.
   std::set<core::Slot> attached_;  // Who has attached to the generation that runs.
@@ -129,6 +136,8 @@ class ElasticJob {
   std::set<session::Session*> waiting_;            // Those that no runner has.
   // Joins that came before the generation that they are for has begun here, by sender.
   std::map<NodeIndex, std::pair<LinkId, Envelope>> early_;
+  std::deque<JobSnapshot::Generation> history_;
+  std::optional<double> ended_s_;  // When the generation before has ended, until the next runs.
   std::optional<Status> closing_;
   std::function<void()> on_closed_;
   boost::asio::steady_timer timer_;

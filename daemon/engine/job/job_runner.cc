@@ -243,6 +243,7 @@ void JobRunner::start_epoch(const core::EpochStarted& started) {
   if (core_.layout().ring() != core_.layout().members()) {
     spdlog::info("job {}: the ring is {}", spec_.job, fmt::join(ring(), ", "));
   }
+  metrics_->epoch.Set(static_cast<double>(started.epoch.value));
   host_path_.begin_epoch(started.epoch, started.data_addresses, core_.layout());
   timeline_.on_epoch_started();
   finite_.on_epoch_started();

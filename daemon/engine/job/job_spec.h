@@ -165,6 +165,15 @@ struct JobSnapshot {
     bool locked = false;
   };
 
+  // A generation of an elastic job that has begun here.
+  struct Generation {
+    uint32_t epoch = 0;
+    int64_t began_ms = 0;  // Since 1970.
+    int ranks = 0;
+    int nodes = 0;
+    std::string reason;  // Why the one before has ended.
+  };
+
   JobId job;
   std::string user;
   std::string state;
@@ -183,6 +192,7 @@ struct JobSnapshot {
   std::vector<Rank> missing_ranks;
   std::vector<std::string> ring;  // The node ids in the order of the ring, of the epoch that runs.
   std::vector<ProcessSet> process_sets;  // The sets beside that of all ranks.
+  std::vector<Generation> generations;   // The last ones, the newest last.
 };
 
 // A locked schedule in force.

@@ -357,9 +357,16 @@ core::Bandwidths Engine::bandwidths_of(const JobSpec& spec) const {
 
 std::vector<JobSnapshot> Engine::jobs() const {
   std::vector<JobSnapshot> snapshots;
-  for (const auto& [job, runner] : jobs_) snapshots.push_back(runner->snapshot());
+  for (const auto& [job, runner] : jobs_) {
+    snapshots.push_back(runner->snapshot());
+    if (const ElasticJob* const elastic = elastic_of(job)) {
+      snapshots.back().generations = elastic->history();
+    }
+  }
   for (const auto& [job, elastic] : elastic_) {
-    if (!jobs_.contains(job)) snapshots.push_back(elastic->snapshot());
+    if (jobs_.contains(job)) continue;
+    snapshots.push_back(elastic->snapshot());
+    snapshots.back().generations = elastic->history();
   }
   return snapshots;
 }

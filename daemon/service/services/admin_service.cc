@@ -34,6 +34,14 @@ void fill_job(const engine::JobSnapshot& from, v1::ListJobsReply::Job& to) {
     for (Rank rank : set.ranks) item.add_ranks(rank.value);
     item.set_locked(set.locked);
   }
+  for (const engine::JobSnapshot::Generation& generation : from.generations) {
+    v1::ListJobsReply::Generation& item = *to.add_generations();
+    item.set_epoch(generation.epoch);
+    item.set_began_ms(generation.began_ms);
+    item.set_ranks(generation.ranks);
+    item.set_nodes(generation.nodes);
+    item.set_reason(generation.reason);
+  }
 }
 
 double seconds(TicksMs ms) { return static_cast<double>(ms) / 1000.0; }

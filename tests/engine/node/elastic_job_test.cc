@@ -102,6 +102,40 @@ TEST_F(ElasticJobTest, SurvivorsGoOnAndTheDeadOnesSuccessorIsTakenIn) {
   EXPECT_TRUE(failures_.empty()) << "the job goes on";
 }
 
+TEST_F(ElasticJobTest, WhatBecameOfItIsTold) {
+  register_job(1);
+  FakeSession* a = attach(0);
+  FakeSession* b = attach(1);
+  FakeSession* c = attach(2);
+  ASSERT_TRUE(wait_for({a, b, c}));
+  const auto metrics = cluster_.node(0).metrics->job("job");
+  EXPECT_EQ(metrics->epoch.Value(), 1);
+  cluster_.lose(*b, "was killed");
+  EXPECT_TRUE(cluster_.run_until([&] { return metrics->awaited_ranks.Value() == 2; }));
+  attach_again(a, 0);
+  attach_again(c, 2);
+  ASSERT_TRUE(wait_for({a, c}));
+  cluster_.detach(*a);
+  cluster_.detach(*c);
+  a = attach(0);
+  cluster_.engine(0).report_rank_ended(cluster_.handle(0, "job"), Rank{2});
+  ASSERT_TRUE(wait_for({a}));
+  EXPECT_EQ(metrics->epoch.Value(), 3);
+  EXPECT_EQ(metrics->awaited_ranks.Value(), 0);
+  EXPECT_EQ(metrics->generations.rank_lost->Value(), 1);
+  EXPECT_EQ(metrics->generations.left->Value(), 1);
+  EXPECT_EQ(metrics->generations.node_lost->Value() + metrics->generations.other->Value(), 0);
+  EXPECT_EQ(metrics->recovery_seconds.Collect().histogram.sample_count, 2u);
+  const JobSnapshot snapshot = cluster_.snapshot(0, "job");
+  ASSERT_EQ(snapshot.generations.size(), 3u);
+  EXPECT_EQ(snapshot.generations[0].ranks, 3);
+  EXPECT_EQ(snapshot.generations[0].reason, "");
+  EXPECT_EQ(snapshot.generations[1].ranks, 2);
+  EXPECT_THAT(snapshot.generations[1].reason, HasSubstr("rank 1 was killed"));
+  EXPECT_THAT(snapshot.generations[2].reason, HasSubstr("all ranks have left"));
+  EXPECT_GT(snapshot.generations[2].began_ms, 1'700'000'000'000);
+}
+
 TEST_F(ElasticJobTest, ADeathWhileTheNextGenerationFormsIsNotWaitedFor) {
   register_job(1);
   FakeSession* a = attach(0);
