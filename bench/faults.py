@@ -1,20 +1,24 @@
 #!/usr/bin/python3
-"""Kills ranks of a job that goes on, one after the other, and measures what that costs the others. On Rueda's side an elastic job
-on one node (ruedarun --min-np), beside it PyTorch's Gloo backend under torchrun, which starts all processes again.
+"""Kills parts of a job that goes on, one after the other, and measures what that costs the others. On Rueda's side an elastic job
+(ruedarun --min-np), beside it PyTorch's Gloo backend under torchrun, which starts all processes again.
 
     bench/faults.py
 
-For each death it waits until all ranks are there again. The output is Markdown: the median and the longest of the faults, of
+For each fault it waits until all ranks are there again. --kill says what dies: a rank; a daemon, but not the coordinator's; or the
+daemon of the coordinator's node (coordinator). The output is Markdown: the median, and the longest, of the faults, of
 
     error       from the kill until the last of the others has an error in its hands
     next step   from there until the last of the others has made a step of what comes after it, its state (--state-mb) sent anew
     taken in    from the first call of the process in the dead one's place until all have made a step with it
     standstill  of that, the time in which the others made no step: they leave, take part again, and get the state
+    whole       from the kill of a daemon until all ranks have made a step together again
     ended       how many other processes have ended by the fault
 
+The others are those whose process, or whose node's daemon, was not killed. With --nodes N the job is on N virtual nodes of this machine.
 Gloo's processes are all started again, so the second begins there with Python and PyTorch, and has the others' places in it.
 
     bench/faults.py --faults 9 --ranks 3 --state-mb 204
+    bench/faults.py --kill daemon --ranks 4 --nodes 4
 
 Exit codes: 0; 1 an error; 2 a wrong command line.
 """
@@ -36,7 +40,7 @@ from pathlib import Path
 from comparing.training_jobs import PYTHON, ROOT, JobError, environment_of
 
 RANK = str(ROOT / "bench" / "faults_rank.py")
-FIGURES = ("error", "next step", "taken in", "standstill", "ended")
+FIGURES = ("error", "next step", "taken in", "standstill", "whole", "ended")
 PATIENCE_S = 180
 SETTLE_S = 0.5  # between a whole job and the next fault
 
@@ -77,8 +81,9 @@ def command_of(options, side, state_bytes, stop):
         # Debian's torchrun cannot leave the processes' output alone (under Python 3.11 a flag of no bit has no name).
         return [PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(options.ranks), "--max_restarts",
                 str(options.faults), "-r", "1", "-t", "1", "--log_dir", os.path.dirname(stop), *rank]
-    return [str(options.build / "bin" / "ruedarun"), "--no-prefix", "-np", str(options.ranks), "--min-np", "1", "--max-restarts",
-            str(options.faults), PYTHON, *rank]
+    nodes = ["--virtual-nodes", str(options.nodes)] if options.nodes > 1 else []
+    return [str(options.build / "bin" / "ruedarun"), "--no-prefix", "-np", str(options.ranks), *nodes, "--min-np", "1",
+            "--max-restarts", str(options.faults + 1), PYTHON, *rank]
 
 
 @contextlib.contextmanager
@@ -90,7 +95,7 @@ def job_of(options, side):
         with subprocess.Popen(command, env=environment_of(options), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True) as job:
             try:
-                yield Log(job.stdout)
+                yield Log(job.stdout), job.pid
                 with open(stop, "w", encoding="utf-8"):
                     pass
                 if job.wait(PATIENCE_S) != 0:
@@ -132,21 +137,67 @@ def figures_of(events, victim, killed_at, size, side):
             "standstill": last - min(left)}
 
 
+def figures_of_daemon(events, gone, killed_at, size):
+    """Returns the figures of a fault in which the daemon of the slots in `gone` was killed, once all ranks are there again."""
+    after = [event for event in events if event["at"] > killed_at]
+    others = [event for event in after if event["slot"] not in gone]
+    errors, steps = {}, {}
+    for event in others:
+        if event["event"] in ("error", "first"):
+            (errors if event["event"] == "error" else steps).setdefault(event["slot"], event["at"])
+    before = pids_of([event for event in events if event["at"] <= killed_at])
+    return {"error": max(errors.values()) - killed_at, "next step": max(steps.values()) - max(errors.values()),
+            "whole": max(event["at"] for event in firsts(after, killed_at, size).values()) - killed_at,
+            "ended": sum(1 for slot, pid in pids_of(events).items() if pid != before[slot])}
+
+
+def slots_of(options, node):
+    """Returns the slots on a virtual node: contiguous blocks, of which the first are the larger ones."""
+    least, more = divmod(options.ranks, options.nodes)
+    begin = node * least + min(node, more)
+    return set(range(begin, begin + least + (node < more)))
+
+
+def daemon_of(launcher, node):
+    """Returns the pid of the daemon that the launcher has started for a virtual node."""
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            status = Path("/proc", name, "status").read_text(encoding="utf-8")
+            command = Path("/proc", name, "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if f"PPid:\t{launcher}\n" in status and f"node{node}".encode() in command and command[0].endswith(b"ruedad"):
+            return int(name)
+    raise JobError(f"node{node} has no daemon")
+
+
+def victim_of(options, number, events, launcher):
+    """Returns the process that the fault kills, and the slots that it takes along."""
+    if options.kill == "rank":
+        victim = number % options.ranks
+        return pids_of(events)[victim], {victim}
+    node = 0 if options.kill == "coordinator" else 1 + number % (options.nodes - 1)
+    return daemon_of(launcher, node), slots_of(options, node)
+
+
 def measure(options, side):
     """Returns {figure: its value in each fault}."""
     found = collections.defaultdict(list)
     size = options.ranks
-    with job_of(options, side) as log:
+    with job_of(options, side) as (log, launcher):
         log.wait_for("the first step of all", lambda events: len(firsts(events, 0, size)) == size)
         for number in range(options.faults):
             time.sleep(SETTLE_S)
-            victim = number % size
-            pid = pids_of(log.events)[victim]
+            pid, gone = victim_of(options, number, log.events, launcher)
             killed_at = time.monotonic()
             os.kill(pid, signal.SIGKILL)
             log.wait_for("a step of all after a death",
                          lambda events, at=killed_at: len(firsts(events, at, size)) == size)
-            figures = figures_of(list(log.events), victim, killed_at, size, side)
+            events = list(log.events)
+            figures = (figures_of(events, min(gone), killed_at, size, side)
+                       if options.kill == "rank" else figures_of_daemon(events, gone, killed_at, size))
             for name, value in figures.items():
                 found[name].append(value)
             print(f"{side}, fault {number + 1} of {options.faults}: " +
@@ -175,12 +226,18 @@ def parse(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "release", help="has bin/ and lib/")
     parser.add_argument("--ranks", type=int, default=3)
-    parser.add_argument("--faults", type=int, default=9, help="deaths, of one rank after the other")
+    parser.add_argument("--nodes", type=int, default=1, help="virtual nodes")
+    parser.add_argument("--kill", choices=("rank", "daemon", "coordinator"), default="rank")
+    parser.add_argument("--faults", type=int, default=9, help="deaths, of one after the other")
     parser.add_argument("--state-mb", type=int, default=204, help="what each generation begins with")
     parser.add_argument("--sides", default="rueda,gloo", help="which are measured, by commas")
     options = parser.parse_args(arguments)
     if options.ranks < 2 or options.faults < 1 or options.state_mb < 1:
         parser.error("--ranks is 2 at least, --faults and --state-mb are 1")
+    if options.kill != "rank":
+        options.sides = "rueda"  # Gloo has no daemons.
+    if options.nodes > options.ranks or (options.kill != "rank" and options.nodes < 2):
+        parser.error("--nodes is --ranks at most, and 2 at least to kill a daemon")
     options.sides = options.sides.split(",")
     if not set(options.sides) <= {"rueda", "gloo"}:
         parser.error("--sides are rueda and gloo")
@@ -194,7 +251,8 @@ def main():
     except JobError as error:
         print(f"faults.py: {error}", file=sys.stderr)
         return 1
-    print(f"{options.faults} deaths in a job of {options.ranks} ranks on one node, {options.state_mb} MB of state; median (longest)\n")
+    print(f"{options.faults} deaths ({options.kill}) in a job of {options.ranks} ranks on {options.nodes} nodes, {options.state_mb} MB of "
+          "state; median (longest)\n")
     print(table(found))
     return 0
 

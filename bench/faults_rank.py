@@ -18,7 +18,7 @@ PAUSE_S = 0.002
 
 
 def say(event, **more):
-    print(json.dumps({"slot": int(os.environ["LOCAL_RANK"]), "pid": os.getpid(), "event": event, "at": time.monotonic(), **more}),
+    print(json.dumps({"slot": int(os.environ["RANK"]), "pid": os.getpid(), "event": event, "at": time.monotonic(), **more}),
           flush=True)
 
 

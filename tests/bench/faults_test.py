@@ -38,7 +38,23 @@ class FaultsTest(unittest.TestCase):
 
     def test_the_table_has_medians_and_the_longest(self):
         text = faults.table({"rueda": {"error": [0.1, 0.3, 0.2], "ended": [0, 0, 0]}})
-        self.assertIn("| rueda | 0.200 s (0.300) | - | - | - | 0 (most 0) |", text)
+        self.assertIn("| rueda | 0.200 s (0.300) | - | - | - | - | 0 (most 0) |", text)
+
+    def test_a_daemon_takes_its_ranks_along(self):
+        events = self.BEFORE + [event(5.1, 1, "error"), event(5.2, 0, "error"), event(5.4, 2, "error"), event(5.6, 0, "first", size=1),
+                                event(6.0, 1, "init")] + [event(6.2 + slot / 10, slot, "first", size=3) for slot in (0, 1, 2)]
+        self.assert_figures(faults.figures_of_daemon(events, {1, 2}, 5.0, 3), error=0.2, next_step=0.4, whole=1.4, ended=0)
+
+    def test_slots_are_dealt_as_the_launcher_deals_them(self):
+        options = faults.parse(["--build", str(BUILD), "--ranks", "5", "--nodes", "2", "--kill", "daemon"])
+        self.assertEqual([faults.slots_of(options, node) for node in (0, 1)], [{0, 1, 2}, {3, 4}])
+
+    def test_a_daemon_is_killed_and_followed_by_another(self):
+        options = faults.parse(["--build", str(BUILD), "--ranks", "2", "--nodes", "2", "--kill", "coordinator", "--faults", "1",
+                                "--state-mb", "1"])
+        found = faults.measure(options, "rueda")
+        self.assertEqual(found["ended"], [0])
+        self.assertEqual({len(values) for values in found.values()}, {1})
 
     def test_a_rank_is_killed_and_taken_in_again(self):
         options = faults.parse(["--build", str(BUILD), "--ranks", "2", "--faults", "2", "--state-mb", "1", "--sides", "rueda"])
