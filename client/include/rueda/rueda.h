@@ -454,7 +454,8 @@ typedef struct rueda_nonfinite {
  * waits. */
 RUEDA_API int rueda_first_nonfinite(rueda_nonfinite* first);
 
-/* In an elastic job (ruedarun --min-np): returns 1 if processes wait to take part, and 0 if not.
+/* In an elastic job (ruedarun --min-np): returns 1 if processes wait to take part, 0 if not, and
+ * the error that has ended this process's membership, if it has ended (RUEDA_ERR_RANK_LOST, ...).
  * Ranks hear this at different times: they have to agree on it, and then all leave with
  * rueda_shutdown and take part again with rueda_init, which deals ranks anew. Never waits. */
 RUEDA_API int rueda_hosts_changed(void);

@@ -139,7 +139,8 @@ class Context {
     detail::check(rueda_get_stats(&stats));
     return stats;
   }
-  // Returns whether, in an elastic job, processes wait to take part (rueda_hosts_changed).
+  // Returns whether, in an elastic job, processes wait to take part (rueda_hosts_changed). Throws
+  // the error that has ended this process's membership, if it has ended.
   bool hosts_changed() const { return detail::checked(rueda_hosts_changed()) != 0; }
   // Returns the first NaN or infinity that a rank contributed to a reduction (rueda.h), or nullopt
   // if this process has been told of none.

@@ -551,7 +551,13 @@ const char* rueda_error_name(int error) {
 }
 
 int rueda_hosts_changed(void) {
-  return place([](Session& s) { return s.hosts_changed() ? 1 : 0; });
+  int has_changed = 0;
+  const int rc = with_session([&](Session& session) -> Status {
+    const Result<bool> told = session.hosts_changed();
+    if (told.is_ok() && told.value()) has_changed = 1;
+    return told.status();
+  });
+  return rc == RUEDA_OK ? has_changed : rc;
 }
 
 int rueda_first_nonfinite(rueda_nonfinite* first) {

@@ -190,9 +190,10 @@ std::optional<rueda_abi_nonfinite> DaemonLink::first_nonfinite() {
   return first_nonfinite_;
 }
 
-bool DaemonLink::hosts_changed() {
+Result<bool> DaemonLink::hosts_changed() {
   const MutexLock lock(mutex());
   read_socket();
+  if (over_) return *over_;
   return hosts_changed_;
 }
 

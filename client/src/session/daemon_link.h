@@ -94,7 +94,8 @@ class DaemonLink {
   std::optional<rueda_abi_nonfinite> first_nonfinite() RUEDA_EXCLUDES(session_mutex);
   // Returns whether the daemon has said, in an elastic job, that processes wait to take part. It
   // reads the socket for news.
-  bool hosts_changed() RUEDA_EXCLUDES(session_mutex);
+  // Returns the reason if the session is over.
+  Result<bool> hosts_changed() RUEDA_EXCLUDES(session_mutex);
   // Leaves the job, and waits at most timeout_ms for the answer. Everything in flight ends.
   void leave(MutexLock& lock, int64_t timeout_ms) RUEDA_REQUIRES(session_mutex);
 

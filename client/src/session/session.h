@@ -78,7 +78,7 @@ class Session final : private DaemonLink::Host {
   // Returns the first value that was not finite, if this process has been told of one; it reads the
   // socket for news.
   std::optional<rueda_abi_nonfinite> first_nonfinite() { return link_.first_nonfinite(); }
-  bool hosts_changed() { return link_.hosts_changed(); }
+  Result<bool> hosts_changed() { return link_.hosts_changed(); }
   const ProcessSets& process_sets() const { return process_sets_; }
 
   Result<void*> allocate(size_t bytes);

@@ -1,4 +1,5 @@
 // Tests a session against a daemon that refuses, breaks the rules, or dies.
+#include <chrono>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -89,6 +90,20 @@ TEST(AttachFailureTest, ADaemonThatDiesMeanwhile) {
   Status status = Session::attach(daemon.config()).status();
   death.join();
   EXPECT_EQ(status.code(), Code::kDaemonLost);
+}
+
+TEST(SessionFailureTest, WhoAsksWhetherHostsHaveChangedHearsThatTheMembershipHasEnded) {
+  FakeDaemon daemon;
+  auto session = attach(daemon);
+  EXPECT_FALSE(session->hosts_changed().value());
+  daemon.fail_job(RUEDA_ERR_RANK_LOST, "rank 3 was killed");
+  Status ended;
+  for (int i = 0; i < 2'000 && ended.is_ok(); ++i) {
+    ended = session->hosts_changed().status();
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_EQ(ended.code(), Code::kRankLost);
+  EXPECT_EQ(ended.message(), "rank 3 was killed");
 }
 
 TEST(SessionFailureTest, ARefusedTensorFailsTheSubmissionAlone) {

@@ -47,6 +47,20 @@ class DistributedExamplesTest(IntegrationTest):
         self.assertEqual(re.findall(r"begins with step (\d+)", run.output()), ["0", "30"], run.output())
         self.assertRegex(run.output(), r"loss 0\.00\d+ after 100 steps")
 
+    def test_ddp_goes_on_in_the_same_processes_when_one_dies(self):
+        run = self.ruedarun("-np", "3", "--virtual-nodes", "2", "--min-np", "2", "env", "-C", self.folder, PYTHON,
+                            os.path.join(FOLDER, "distributed_elastic_ddp.py"), "--steps", "300", "--die-at", "35")
+        self.assertEqual(run.exit_code(200), 0, run.output())
+        self.assertIn("[0] goes back to the last commit: ", run.output())
+        self.assertIn("[0] rank 0 of 2", run.output())
+        self.assertIn("[2] rank 1 of 2", run.output())
+        self.assertRegex(run.output(), r"\[2\] loss 0\.00\d+ after 300 steps")
+
+    def test_what_is_no_elastic_job_says_so(self):
+        run = self.ruedarun("-np", "1", PYTHON, os.path.join(FOLDER, "distributed_elastic_ddp.py"))
+        self.assertNotEqual(run.exit_code(200), 0)
+        self.assertIn("this is no elastic job: start it with ruedarun --min-np", run.output())
+
     @unittest.skipUnless(has("torch.distributed.fsdp", ".fully_shard"), "this PyTorch has no FSDP on the CPU")
     def test_fsdp(self):
         output = self.run_example("distributed_fsdp.py")

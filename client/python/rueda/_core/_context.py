@@ -226,6 +226,9 @@ def hosts_changed() -> bool:
 
     Ranks hear this at different times: they have to agree on it, as rueda.torch.elastic does at each commit, and then all call
     shutdown() and init(), which deals ranks anew.
+
+    Raises:
+        RuedaInternalError: this process's membership has ended, by this error.
     """
     _operations.require_init()
     return check(_library.load().rueda_hosts_changed()) == 1

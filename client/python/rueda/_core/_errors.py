@@ -30,6 +30,10 @@ class RuedaTimeoutError(RuedaError, TimeoutError):
     """The time was up before the operation ended. The operation goes on, and its handle stays valid."""
 
 
+# In an elastic job, init() fails by these when a part of the job has died meanwhile, and the job goes on without it.
+FORMS_AGAIN = (RANK_LOST, NODE_LOST, DAEMON_LOST, UNAVAILABLE, TIMEOUT)
+
+
 class RuedaInternalError(RuedaError):
     """A rank, a node or the daemon is lost, or the job has been shut down: nothing more can be reduced in this membership.
     Elastic training catches this exception; Horovod calls it HorovodInternalError."""

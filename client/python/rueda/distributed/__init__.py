@@ -11,13 +11,15 @@ import torch.distributed as _dist
 
 from ._backend import create
 from ._buckets import install as _install_buckets
+from ._elastic import has_lost_membership, hosts_changed, init_elastic_process_group
 from ._groups import monitored_barrier
 from ._hooks import arena_hook, bf16_wire_hook, fp16_wire_hook
 from ._options import Options
 from ._splits import install as _install_splits
 from ._stores import install as _install_stores
 
-__all__ = ["Options", "arena_hook", "bf16_wire_hook", "fp16_wire_hook", "monitored_barrier"]
+__all__ = ["Options", "arena_hook", "bf16_wire_hook", "fp16_wire_hook", "has_lost_membership", "hosts_changed",
+           "init_elastic_process_group", "monitored_barrier"]
 
 
 def _register() -> None:

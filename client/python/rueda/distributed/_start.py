@@ -38,7 +38,7 @@ class Session:
         self.rank = _context.rank()
         self.size = _context.size()
         self.number = _context.session()
-        self.peers = Peers(self.rank, _own_host(store), self._on_message)
+        self.peers = Peers(self.rank, own_host(store), self._on_message)
         self.sets: Optional[Sets] = None
         self._made: "Counter[Tuple[int, ...]]" = Counter()
         self._last: "Dict[Tuple[Tuple[int, ...], int], LastOfNames]" = {}
@@ -107,7 +107,7 @@ def session(store: Any, rank: int, size: int, timeout: timedelta) -> Session:
     global _session, _joined
     with _starting:
         if _context.session() == _joined and _context.size() != size and "RUEDA_JOB_ID" not in os.environ:
-            _leave()
+            leave()
         if not _context.is_initialized():
             _join(store, rank, size, timeout)
             _joined = _context.session()
@@ -135,7 +135,8 @@ def current() -> Session:
 
 
 # The ranks that go on are a job of their own, which they join as they joined the last one.
-def _leave() -> None:
+def leave() -> None:
+    """Leaves the job, however it stands."""
     rank = _context.rank()
     _end_session()
     try:
@@ -182,14 +183,14 @@ def _agreed(store: Any, rank: int, what: str, make: Any) -> str:
 
 
 def _free_endpoint(store: Any) -> str:
-    host = _own_host(store)
+    host = own_host(store)
     with socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as server:
         port = server.getsockname()[1]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 # Returns this machine's address as the other ranks reach it: the address from which it would reach the store, or the master.
-def _own_host(store: Any) -> str:
+def own_host(store: Any) -> str:
     while hasattr(store, "underlying_store"):
         store = store.underlying_store
     master = str(getattr(store, "host", "") or os.environ.get("MASTER_ADDR", "localhost"))

@@ -8,8 +8,7 @@ import os
 from typing import Any, Callable
 
 from ..._core import _context
-from ..._core._errors import (DAEMON_LOST, DUPLICATE_NAME, INVALID_ARGUMENT, MISMATCH, NODE_LOST, RANK_LOST, TIMEOUT, UNAVAILABLE,
-                              RuedaError, RuedaInternalError)
+from ..._core._errors import DUPLICATE_NAME, FORMS_AGAIN, INVALID_ARGUMENT, MISMATCH, RuedaError, RuedaInternalError
 from .. import _job
 from .._errors import HostsUpdatedInterrupt
 from ._state import State
@@ -32,7 +31,7 @@ def _leave() -> None:
 
 def _may_form_again(error: RuedaError) -> bool:
     """Returns whether the error of an init() is that a part of the job has died meanwhile, and the job goes on without it."""
-    return "RUEDA_ELASTIC" in os.environ and error.code in (RANK_LOST, NODE_LOST, DAEMON_LOST, UNAVAILABLE, TIMEOUT)
+    return "RUEDA_ELASTIC" in os.environ and error.code in FORMS_AGAIN
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
