@@ -366,7 +366,7 @@ class Documents(unittest.TestCase):
         magics = [constant("kFrameMagic", "daemon", "transport", "frame.h")]
         magics += [constant(name, "daemon", "transport", "tcp", "hello.h") for name in ("kHelloMagic", "kHelloReplyMagic")]
         self.assertEqual(re.findall(r"(?m)^\| 0 \| \d \| `magic` \| (\w+)", protocol), magics)
-        control = constant("kProtocolVersion", "daemon", "service", "links", "control_plane.cc")
+        control = constant("kProtocolVersion", "daemon", "service", "links", "protocol_version.h")
         self.assertIn(f"`Hello`: protocol version ({control})", protocol)
         abi = constant("RUEDA_ABI_VERSION", "client", "abi", "rueda_abi.h")
         self.assertIn(f"`RUEDA_ABI_VERSION`, which is {abi}.", read("docs", "abi.md"))

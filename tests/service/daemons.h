@@ -11,6 +11,7 @@
 
 #include "daemon/service/convert/convert.h"
 #include "daemon/service/links/control_plane.h"
+#include "daemon/service/links/protocol_version.h"
 #include "daemon/service/servers/grpc_servers.h"
 #include "tests/service/loop.h"
 
@@ -135,7 +136,7 @@ class RawPeer {
     *message.mutable_job() = to_proto(envelope);
     write(message);
   }
-  void say_hello(uint32_t version = 8) {
+  void say_hello(uint32_t version = kProtocolVersion) {
     v1::LinkMessage message;
     message.mutable_hello()->set_protocol_version(version);
     message.mutable_hello()->set_node_id("raw");

@@ -15,11 +15,11 @@
 #include "daemon/service/convert/convert_nonfinite.h"
 #include "daemon/service/convert/convert_timeline.h"
 #include "daemon/service/links/acceptor.h"
+#include "daemon/service/links/protocol_version.h"
 
 namespace rueda::service {
 namespace {
 
-constexpr uint32_t kProtocolVersion = 9;
 constexpr TicksMs kFirstRedialMs = 50;
 constexpr TicksMs kLastRedialMs = 1'000;
 // The interval between log lines that one link does not come up.

@@ -23,6 +23,7 @@
 #include <grpcpp/grpcpp.h>
 #include <signal.h>
 
+#include "daemon/service/links/protocol_version.h"
 #include "rueda/v1/control.grpc.pb.h"
 
 namespace {
@@ -51,7 +52,7 @@ std::shared_ptr<grpc::Channel> connect(const std::string& address) {
 
 LinkMessage hello(const std::string& name) {
   LinkMessage message;
-  message.mutable_hello()->set_protocol_version(9);
+  message.mutable_hello()->set_protocol_version(rueda::service::kProtocolVersion);
   message.mutable_hello()->set_node_id(name);
   return message;
 }

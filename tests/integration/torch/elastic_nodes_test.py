@@ -7,7 +7,7 @@ import signal
 import unittest
 
 import harness
-from elastic_support import HAS_TORCH, PATIENCE_S, ElasticCase
+from elastic_support import HAS_TORCH, LONG, PATIENCE_S, ElasticCase
 from harness import wait_until
 
 
@@ -30,9 +30,12 @@ class ElasticNodesTest(ElasticCase):
         self.wait_while_it_runs(run, lambda: self.sizes_of(run, slot)[-1:] == [size])
 
     def test_a_rank_of_one_node_dies_and_everybody_else_stays(self):
-        run = self.train(["-np", "4", "--virtual-nodes", "2", "--min-np", "2"], 150)
+        run = self.train(["-np", "4", "--virtual-nodes", "2", "--min-np", "2"], LONG)
         self.kill_in_step(run, 3, 21)
-        self.assert_trained(run, (0, 1, 2, 3), 150)
+        self.assert_size(run, 0, 3)
+        self.assert_size(run, 0, 4)
+        self.end()
+        self.assert_trained(run, (0, 1, 2, 3))
         self.assertEqual([len(self.pids_of(run, slot)) for slot in range(4)], [1, 1, 1, 2], run.output())
         self.assertEqual(self.sizes_of(run, 0), [4, 3, 4], run.output())
 
@@ -41,59 +44,66 @@ class ElasticNodesTest(ElasticCase):
         for node in (0, 1):
             with self.subTest(node=node):
                 for name in os.listdir(self.folder):
-                    if name.startswith("born"):
+                    if name.startswith("born") or name == "stop":
                         os.remove(os.path.join(self.folder, name))
-                run = self.train(["-np", "3", "--virtual-nodes", "2", "--min-np", "1"], 150)
+                run = self.train(["-np", "3", "--virtual-nodes", "2", "--min-np", "1"], LONG)
                 self.assert_in_step(run, 2, 21)
                 os.kill(self.daemon_of(node), signal.SIGKILL)
-                self.assert_trained(run, (0, 1, 2), 150)
+                self.wait_while_it_runs(run, lambda node=node: f"node node{node} has a daemon again" in run.output())
+                seen = len(self.lines_of(run, 0))
+                self.wait_while_it_runs(run, lambda: any(" of 3 " in line for line in self.lines_of(run, 0)[seen:]))
+                self.end()
+                self.assert_trained(run, (0, 1, 2))
                 self.assertEqual([len(self.pids_of(run, slot)) for slot in range(3)], [1, 1, 1], run.output())
                 self.assertIn(f"node node{node} has a daemon again", run.output())
                 self.assertEqual(self.sizes_of(run, 0)[-1], 3, run.output())
 
     def test_a_daemon_that_stands_still_is_done_without(self):
-        run = self.train(["-np", "3", "--virtual-nodes", "3", "--min-np", "1", "--daemon-arg=--timeout-ms=1000"], 300)
+        run = self.train(["-np", "3", "--virtual-nodes", "3", "--min-np", "1", "--daemon-arg=--timeout-ms=1000"], LONG)
         self.assert_in_step(run, 2, 21)
         frozen = self.daemon_of(2)
         os.kill(frozen, signal.SIGSTOP)
         self.assert_size(run, 0, 2)
         os.kill(frozen, signal.SIGCONT)
         self.assert_size(run, 0, 3)
-        self.assert_trained(run, (0, 1, 2), 300)
+        self.end()
+        self.assert_trained(run, (0, 1, 2))
         self.assertEqual([len(self.pids_of(run, slot)) for slot in range(3)], [1, 1, 1], run.output())
 
     def test_nodes_come_late_and_come_again(self):
         endpoint = f"127.0.0.1:{harness.free_port()}"
-        steps = 600
-        first = self.start_node(0, endpoint, steps)
-        second = self.start_node(1, endpoint, steps)
+        first = self.start_node(0, endpoint, LONG)
+        second = self.start_node(1, endpoint, LONG)
         self.assert_size(first, 0, 2)
         self.assert_size(second, 1, 2)
-        third = self.start_node(2, endpoint, steps)
+        third = self.start_node(2, endpoint, LONG)
         self.assert_size(first, 0, 3)
         # All of a node goes: its launcher, its daemon, its rank.
         second.send(signal.SIGKILL)
         self.assert_size(first, 0, 2)
         second.exit_code()
-        again = self.start_node(1, endpoint, steps)
+        again = self.start_node(1, endpoint, LONG)
         self.assert_size(first, 0, 3)
         # Its number is taken now.
-        other = self.start_node(1, endpoint, steps)
+        other = self.start_node(1, endpoint, LONG)
         self.assertTrue(wait_until(lambda: "is still there: end it first" in first.output(), PATIENCE_S), first.output())
         other.send(signal.SIGINT)
         other.exit_code()
+        self.end()
         for run, slot in ((first, 0), (again, 1), (third, 2)):
-            self.assert_trained(run, (slot,), steps)
+            self.assert_trained(run, (slot,))
         self.assertEqual(len({line for run, slot in ((first, 0), (again, 1), (third, 2)) for line in self.lines_of(run, slot)
                               if line.startswith("weights ")}), 1)
 
     def test_node_0_and_its_launcher_are_as_mortal_as_the_others(self):
         endpoint = f"127.0.0.1:{harness.free_port()}"
-        runs = [self.start_node(node, endpoint, 200, "3") for node in range(3)]
+        runs = [self.start_node(node, endpoint, LONG, "3") for node in range(3)]
         self.assert_in_step(runs[0], 0, 21)
         runs[0].send(signal.SIGKILL)
+        self.assert_size(runs[1], 1, 2)
+        self.end()
         for slot in (1, 2):
-            self.assert_trained(runs[slot], (slot,), 200)
+            self.assert_trained(runs[slot], (slot,))
             self.assertEqual(self.sizes_of(runs[slot], slot), [3, 2])
         runs[0].exit_code()
 

@@ -2,7 +2,7 @@
 
     elastic_rank.py STEPS [DEATH...]
 
-A rank of slot s contributes 2^s to a sum in each step, so the sum itself says who was in it. DEATH is SLOT:STEP:HOW: the first
+A rank of slot s contributes 2^s to a sum in each step, so the sum itself says who was in it. It ends earlier if there is a file "stop". DEATH is SLOT:STEP:HOW: the first
 process of the slot ends at the step, by an exception (raise), or by exit (exit), once. At the end a rank prints its weights.
 """
 
@@ -16,6 +16,7 @@ import rueda.torch as hvd
 import torch
 
 SLOT = int(os.environ["RANK"])  # of the first generation: a process in the place of another has the same
+STOPPED = 2 ** 40
 
 
 def deaths_of(arguments):
@@ -51,10 +52,14 @@ def main():
             rows = torch.full((4, 8), 0.1 * (1 + state.step % 7))
             ((state.model(rows) - 1) ** 2).mean().backward()
             state.optimizer.step()
-            members = int(rueda.allreduce(np.array([2.0 ** SLOT]), name="members", op=rueda.Sum)[0])
+            wish = STOPPED if os.path.exists("stop") else 0
+            members = int(rueda.allreduce(np.array([2.0 ** SLOT + wish]), name="members", op=rueda.Sum)[0])
+            is_over, members = members >= STOPPED, members % STOPPED
             assert members.bit_count() == hvd.size() and members & (1 << SLOT), (members, hvd.size())
             state.step += 1
             print(f"step {state.step} rank {hvd.rank()} of {hvd.size()} members {members}", flush=True)
+            if is_over:
+                return
             if state.step % 2 == 0:
                 state.commit()
             time.sleep(0.02)

@@ -12,6 +12,7 @@ FOLDER = os.path.dirname(os.path.abspath(__file__))
 PYTHON = os.environ.get("RUEDA_TEST_PYTHON", harness.PYTHON)  # as in distributed_test.py
 HAS_TORCH = subprocess.run([PYTHON, "-c", "import torch"], capture_output=True, check=False).returncode == 0
 PATIENCE_S = 120
+LONG = 100_000  # steps, of which a job makes as many as it takes until end()
 
 
 class ElasticCase(IntegrationTest):
@@ -34,12 +35,23 @@ class ElasticCase(IntegrationTest):
         found = [int(size) for size in re.findall(rf"^\[{slot}\] step \d+ rank \d+ of (\d+)", run.output(), re.MULTILINE)]
         return [size for i, size in enumerate(found) if i == 0 or found[i - 1] != size]
 
-    def assert_trained(self, run, slots, steps):
+    def end(self):
+        """Has all ranks end after the same step, before they have made all."""
+        with open(os.path.join(self.folder, "stop"), "w", encoding="utf-8"):
+            pass
+
+    def end_when_whole_again(self, run, slot=0):
+        """Whoever is started again must find the others training, however long that takes."""
+        self.wait_while_it_runs(run, lambda: self.sizes_of(run, slot)[-3:] == [3, 2, 3])
+        self.end()
+
+    def assert_trained(self, run, slots, steps=None):
+        """`steps` are given if all were made."""
         self.assertEqual(run.exit_code(PATIENCE_S), 0, run.output())
         weights = {line for slot in slots for line in self.lines_of(run, slot) if line.startswith("weights ")}
         self.assertEqual(len(weights), 1, run.output())
         for slot in slots:
-            self.assertIn(f"step {steps} ", "".join(self.lines_of(run, slot)[-2:]), run.output())
+            self.assertIn(f"step {steps} " if steps else "step ", "".join(self.lines_of(run, slot)[-2:]), run.output())
         # The sums that said who took part never came twice in one step of a rank.
         self.assertNotIn("AssertionError", run.output())
 

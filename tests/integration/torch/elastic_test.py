@@ -6,7 +6,7 @@ import signal
 import unittest
 
 import harness
-from elastic_support import HAS_TORCH, PATIENCE_S, ElasticCase
+from elastic_support import HAS_TORCH, LONG, PATIENCE_S, ElasticCase
 from harness import IntegrationTest, wait_until
 
 
@@ -14,9 +14,10 @@ from harness import IntegrationTest, wait_until
 class ElasticTest(ElasticCase):
 
     def test_the_others_go_on_when_a_rank_is_killed_and_take_it_in_again(self):
-        run = self.train(["-np", "3", "--min-np", "2"], 150)
+        run = self.train(["-np", "3", "--min-np", "2"], LONG)
         self.kill_in_step(run, 1, 21)
-        self.assert_trained(run, (0, 1, 2), 150)
+        self.end_when_whole_again(run)
+        self.assert_trained(run, (0, 1, 2))
         self.assertEqual([len(self.pids_of(run, slot)) for slot in (0, 1, 2)], [1, 2, 1], run.output())
         self.assertEqual(self.sizes_of(run, 0), [3, 2, 3], run.output())
         for slot in (0, 2):
@@ -30,13 +31,15 @@ class ElasticTest(ElasticCase):
             self.assertNotIn(f"(pid {self.pids_of(run, slot)[0]}) closed its connection", run.output())
 
     def test_rank_0_is_as_mortal_as_the_others(self):
-        run = self.train(["-np", "3", "--min-np", "2"], 150, "0:21:exit")
-        self.assert_trained(run, (0, 1, 2), 150)
+        run = self.train(["-np", "3", "--min-np", "2"], LONG, "0:21:exit")
+        self.end_when_whole_again(run)
+        self.assert_trained(run, (0, 1, 2))
         self.assertRegex(run.output(), r"\[1\] step \d+ rank 0 of 2")
 
     def test_an_exception_in_one_rank_is_its_death(self):
-        run = self.train(["-np", "3", "--min-np", "2"], 150, "2:21:raise")
-        self.assert_trained(run, (0, 1, 2), 150)
+        run = self.train(["-np", "3", "--min-np", "2"], LONG, "2:21:raise")
+        self.end_when_whole_again(run)
+        self.assert_trained(run, (0, 1, 2))
         self.assertIn("ValueError: made by the test", run.output())
         self.assertEqual(self.sizes_of(run, 1), [3, 2, 3], run.output())
 
@@ -68,27 +71,29 @@ class ElasticTest(ElasticCase):
 
     def test_who_stands_still_is_done_without_and_taken_in_when_it_goes_on(self):
         run = self.train(["-np", "3", "--min-np", "2", "--stall-check-seconds", "1", "--stall-shutdown-seconds", "2", "--start-timeout", "4"],
-                         harness.amount(200, 400))
+                         LONG)
         self.assertTrue(wait_until(lambda: "[1] step 11 " in run.output(), PATIENCE_S), run.output())
         stopped = self.pids_of(run, 1)[0]
         os.kill(stopped, signal.SIGSTOP)
         self.assertTrue(wait_until(lambda: 2 in self.sizes_of(run, 0), PATIENCE_S), run.output())
         os.kill(stopped, signal.SIGCONT)
-        self.assert_trained(run, (0, 1, 2), harness.amount(200, 400))
+        self.end_when_whole_again(run)
+        self.assert_trained(run, (0, 1, 2))
         self.assertEqual(self.sizes_of(run, 0), [3, 2, 3], run.output())
         self.assertEqual(self.pids_of(run, 1), [stopped], "it was not started again")
 
     def test_who_stands_still_too_long_is_killed_and_started_again(self):
-        run = self.train(["-np", "3", "--min-np", "2", "--rank-timeout", "2"], harness.amount(200, 400))
+        run = self.train(["-np", "3", "--min-np", "2", "--rank-timeout", "2"], LONG)
         self.assertTrue(wait_until(lambda: "[1] step 11 " in run.output(), PATIENCE_S), run.output())
         os.kill(self.pids_of(run, 1)[0], signal.SIGSTOP)
-        self.assert_trained(run, (0, 1, 2), harness.amount(200, 400))
+        self.end_when_whole_again(run)
+        self.assert_trained(run, (0, 1, 2))
         self.assertIn("slot 1 has not come back for 2000 ms since its generation ended: killing it (--rank-timeout)", run.output())
         self.assertEqual([len(self.pids_of(run, slot)) for slot in (0, 1, 2)], [1, 2, 1], run.output())
         self.assertEqual(self.sizes_of(run, 0), [3, 2, 3], run.output())
 
     def test_many_deaths_one_after_the_other(self):
-        run = self.train(["-np", "3", "--min-np", "1", "--max-restarts", "100"], harness.amount(300, 1200))
+        run = self.train(["-np", "3", "--min-np", "1", "--max-restarts", "100"], LONG)
         killed = set()
         for number in range(harness.amount(3, 12)):
             slot = number % 3
@@ -100,6 +105,7 @@ class ElasticTest(ElasticCase):
             self.assertTrue(wait_until(has_lived, PATIENCE_S), run.output())
             killed.add(self.pids_of(run, slot)[-1])
             os.kill(self.pids_of(run, slot)[-1], signal.SIGKILL)
+        self.end()
         self.assertEqual(run.exit_code(PATIENCE_S), 0, run.output())
         self.assertNotIn("AssertionError", run.output())
 

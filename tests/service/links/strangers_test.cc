@@ -44,7 +44,7 @@ class StrangersTest : public ::testing::Test {
 TEST_F(StrangersTest, AHelloThatIsLargeOrNoLineIsNotKept) {
   Daemon a(loop_, "a");
   v1::Hello good;
-  good.set_protocol_version(9);
+  good.set_protocol_version(kProtocolVersion);
   good.set_node_id("n");
   v1::Hello bad = good;
   bad.set_node_id(std::string(3 << 20, 'x'));

@@ -1,0 +1,10 @@
+// The version of the control protocol (control.proto). Both ends of a link must have the same.
+#pragma once
+
+#include <cstdint>
+
+namespace rueda::service {
+
+constexpr uint32_t kProtocolVersion = 9;
+
+}  // namespace rueda::service
