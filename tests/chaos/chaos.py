@@ -97,25 +97,35 @@ class ChaosTest(NamespacesTest):
             file.write("a secret of these tests alone")
         os.chmod(self.secret, 0o600)
         self.nodes = [Node(self, number) for number in range(self.NODES)]
+        self.seen, self.read_up_to = [], collections.Counter()
+        self.last_steps = {}  # by slot
 
     # --- What is seen ----------------------------------------------------------------------------
 
-    def events(self):
-        found = []
+    def read(self):
+        """Takes in what the ranks have written since."""
         for name in os.listdir(self.logs):
             if name == "stop":
                 continue
-            with open(os.path.join(self.logs, name), encoding="utf-8") as file:
-                found += [json.loads(line) for line in file if line.endswith("\n")]
-        return sorted(found, key=lambda event: event["at"])
+            with open(os.path.join(self.logs, name), "rb") as file:
+                file.seek(self.read_up_to[name])
+                text = file.read()
+            text = text[:text.rfind(b"\n") + 1]
+            self.read_up_to[name] += len(text)
+            for line in text.splitlines():
+                event = json.loads(line)
+                self.seen.append(event)
+                if event["what"] == "step":
+                    self.last_steps[event["slot"]] = event
 
-    def last_steps(self):
-        """Returns {slot: its last step}."""
-        return {event["slot"]: event for event in self.events() if event["what"] == "step"}
+    def events(self):
+        self.read()
+        return sorted(self.seen, key=lambda event: event["at"])
 
     def are_whole(self, nodes, since):
         wanted = sum(2 ** node for node in nodes)
-        last = self.last_steps()
+        self.read()
+        last = self.last_steps
         return all(node in last and last[node]["members"] == wanted and last[node]["at"] > since for node in nodes)
 
     def wait_until_whole(self, nodes):

@@ -17,6 +17,7 @@ import rueda
 FOLDER, ELEMENTS = sys.argv[1], int(sys.argv[2])
 SLOT = int(os.environ["RANK"])
 COMMIT_EVERY = 3
+PAUSE_S = 0.002  # after a step
 # Who gets one of these from init() while the job forms tries again.
 FORMS = {-4, -5, -6, -7, -13}
 
@@ -72,6 +73,7 @@ def train(model, log):
         model.weights += big[0] * np.array([1.0, 0.5, 0.25, 0.125])
         model.step = step
         log.say("step", generation=model.generation, step=step, began=began, members=members)
+        time.sleep(PAUSE_S)
         if step % COMMIT_EVERY:
             continue
         model.commit()
