@@ -298,6 +298,7 @@ class Service final : public v1::Rendezvous::CallbackService {
     if (met != met_.end() && met->second == waiter) {
       met_.erase(met);
       table_.depart(node_rank);
+      comings_.erase(node_rank);  // A node may come again as often as it goes.
       return true;
     }
     const auto found = waiting_.find(node_rank);

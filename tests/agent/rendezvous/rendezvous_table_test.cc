@@ -45,6 +45,73 @@ TEST(RendezvousTable, ForgetsWhoLeavesBeforeTheStart) {
   EXPECT_TRUE(table.arrive(restarted).is_ok());
 }
 
+class ElasticRendezvousTable : public ::testing::Test {
+ protected:
+  // One node is enough to begin; up to three may take part.
+  explicit ElasticRendezvousTable(bool admits_late = true)
+      : table_(3, "id", Meeting::kNodes, 1, admits_late) {
+    EXPECT_TRUE(table_.arrive(elastic_node(0)).is_ok());
+    EXPECT_TRUE(table_.is_complete());
+    EXPECT_TRUE(table_.lay_out().is_ok());
+  }
+  static Arrival elastic_node(int number) {
+    Arrival arrival = node(number);
+    arrival.min_nodes = 1;
+    arrival.incarnation = 10 + static_cast<uint64_t>(number);
+    return arrival;
+  }
+
+  RendezvousTable table_;
+};
+
+TEST_F(ElasticRendezvousTable, ANodeMayComeWhenTheOthersHaveMet) {
+  EXPECT_TRUE(table_.arrive(elastic_node(2)).is_ok());
+  EXPECT_TRUE(table_.is_late(2));
+  EXPECT_FALSE(table_.is_late(0));
+  JobLayout late;
+  table_.lay_out_late(2, late);
+  ASSERT_EQ(late.nodes.size(), 1u);
+  EXPECT_EQ(late.nodes[0], (NodeLayout{"n2", "n2:1", {Rank(2)}, 12}));
+  EXPECT_EQ(late.contacts, std::vector<std::string>{"n0:1"});
+  EXPECT_EQ(late.world_size(), 3);
+  // Those who have met keep what they were told.
+  EXPECT_EQ(table_.lay_out().value().size(), 1u);
+}
+
+TEST_F(ElasticRendezvousTable, ANumberIsItsLaunchersAsLongAsThatLives) {
+  EXPECT_TRUE(table_.arrive(elastic_node(1)).is_ok());
+  Arrival other = elastic_node(1);
+  other.launcher = launcher_of(7);
+  const Status taken = table_.arrive(other);
+  EXPECT_TRUE(taken.is_retryable());
+  EXPECT_THAT(taken.message(), HasSubstr("is still there: end it first"));
+  EXPECT_TRUE(table_.arrive(elastic_node(1)).is_ok()) << "its answer was lost";
+  table_.depart(1);
+  EXPECT_TRUE(table_.arrive(other).is_ok());
+}
+
+TEST_F(ElasticRendezvousTable, WhoComesLateMustBeOfTheSameJob) {
+  Arrival other = elastic_node(1);
+  other.min_nodes = 2;
+  EXPECT_THAT(table_.arrive(other).message(), HasSubstr("give all the same --nnodes and --min-np"));
+  other = elastic_node(3);
+  EXPECT_THAT(table_.arrive(other).message(), HasSubstr("--node-rank 3 is not one of 3 nodes"));
+  other = elastic_node(1);
+  other.node_id = "n0";
+  EXPECT_THAT(table_.arrive(other).message(), HasSubstr("both use the daemon \"n0\""));
+}
+
+class ClosedRendezvousTable : public ElasticRendezvousTable {
+ protected:
+  ClosedRendezvousTable() : ElasticRendezvousTable(false) {}
+};
+
+TEST_F(ClosedRendezvousTable, WithoutASecretNobodyComesLate) {
+  const Status refused = table_.arrive(elastic_node(1));
+  EXPECT_TRUE(refused.is_retryable());
+  EXPECT_THAT(refused.message(), HasSubstr("give all the same --rdzv-secret-file"));
+}
+
 TEST(RendezvousTable, KeepsStrangersAway) {
   RendezvousTable table(3, "id");
   EXPECT_TRUE(table.arrive(node(0)).is_ok());
