@@ -32,7 +32,7 @@ class ElasticTest(ElasticCase):
 
     def test_rank_0_is_as_mortal_as_the_others(self):
         run = self.train(["-np", "3", "--min-np", "2"], LONG, "0:21:exit")
-        self.end_when_whole_again(run)
+        self.end_when_whole_again(run, 1)
         self.assert_trained(run, (0, 1, 2))
         self.assertRegex(run.output(), r"\[1\] step \d+ rank 0 of 2")
 
