@@ -14,6 +14,7 @@
 #include "daemon/base/check.h"
 #include "daemon/engine/node/engine.h"
 #include "daemon/service/convert/convert.h"
+#include "daemon/service/convert/convert_generation.h"
 #include "daemon/service/convert/convert_timeline.h"
 #include "daemon/service/members/membership.h"
 #include "rueda/v1/agent.pb.h"
@@ -30,6 +31,19 @@ struct NoPlane final : engine::ControlPlane {
   void send(engine::LinkId, const engine::TimelineMessage&) override {}
   void send(engine::LinkId, const engine::NonfiniteMessage&) override {}
   void send(engine::LinkId, const engine::CommunicatorMessage&) override {}
+  void send(engine::LinkId, const engine::GenerationPacket&) override {}
+  std::string encode(const core::GenerationMessage& message) const override {
+    return service::encode(message);
+  }
+  Result<core::GenerationMessage> decode(const std::string& body) const override {
+    return decode_generation_message(body);
+  }
+  std::string encode(const core::GenerationVotes& votes) const override {
+    return service::encode(votes);
+  }
+  Result<core::GenerationVotes> decode_votes(const std::string& bytes) const override {
+    return decode_generation_votes(bytes);
+  }
   engine::LinkId last = 0;
 };
 
