@@ -574,10 +574,6 @@ ParseOutcome parse_options(const std::vector<std::string>& arguments,
   }
 
   std::string conflict = read_nnodes(nnodes, options);
-  if (*flags.min_np || options.min_nodes > 0) {
-    options.elastic = with_times(settle_sizes(elastic, flags, options), seconds);
-  }
-  if (conflict.empty()) conflict = conflict_in(options, flags);
   if (conflict.empty() && *flags.hosts) {
     const bool is_spread = options.nnodes > 1 || options.virtual_nodes > 0;
     conflict =
@@ -585,6 +581,10 @@ ParseOutcome parse_options(const std::vector<std::string>& arguments,
             ? "-H says itself where ranks run, so --nnodes and --virtual-nodes cannot go with it"
             : use_hosts(hosts, static_cast<bool>(*flags.np), options);
   }
+  if (*flags.min_np || options.min_nodes > 0) {
+    options.elastic = with_times(settle_sizes(elastic, flags, options), seconds);
+  }
+  if (conflict.empty()) conflict = conflict_in(options, flags);
   if (conflict.empty()) conflict = find_secret(secret_file, environment, options.rdzv_secret);
   if (conflict.empty()) conflict = conflict_of_late_nodes(options);
   if (!conflict.empty()) return usage_error(conflict);

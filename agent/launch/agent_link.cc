@@ -95,6 +95,7 @@ v1::AgentRequest job_request(const JobRegistration& registration) {
     for (const std::string& contact : registration.job.contacts) elastic.add_contacts(contact);
     elastic.set_votes(registration.votes);
     for (const int slot : registration.ended_slots) elastic.add_ended_slots(slot);
+    for (const int slot : registration.finished_slots) elastic.add_finished_slots(slot);
   }
   if (registration.node_index != 0) return request;
   spec.set_records_plan(!registration.agreement.record_plan.empty());

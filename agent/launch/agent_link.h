@@ -58,8 +58,9 @@ struct JobRegistration {
   std::optional<ElasticSettings> elastic = std::nullopt;
   // What the daemon before, which has died, asked to keep. It is empty if there was none.
   std::string votes;
-  // The slots whose processes have ended since then.
+  // The slots whose processes have ended since then: badly, and well.
   std::vector<int> ended_slots;
+  std::vector<int> finished_slots;
 };
 
 // A job's registration with one daemon. It lasts as long as the stream.

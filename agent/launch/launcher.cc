@@ -181,7 +181,14 @@ AgentLink::Events Launcher::events_of(size_t index) {
 }
 
 const std::vector<Rank>& Launcher::ranks_of(const LocalNode& node) const {
-  return job_.nodes[job_.is_late() ? 0 : static_cast<size_t>(node.node_index)].ranks;
+  return job_.nodes[static_cast<size_t>(place_of(node))].ranks;
+}
+
+int Launcher::place_of(const LocalNode& node) const {
+  const auto found = std::find_if(job_.nodes.begin(), job_.nodes.end(), [&](const NodeLayout& one) {
+    return one.node_id == node.node_id;
+  });
+  return found == job_.nodes.end() ? 0 : static_cast<int>(found - job_.nodes.begin());
 }
 
 std::optional<Rank> Launcher::rank_at(size_t index, Rank slot) const {
@@ -193,26 +200,29 @@ std::optional<Rank> Launcher::rank_at(size_t index, Rank slot) const {
 void Launcher::open_link(size_t index) {
   const LocalNode& node = bringup_.local_nodes()[index];
   Registration& own = registrations_[index];
+  const bool is_first = place_of(node) == 0 && !job_.is_late();
   std::vector<int> ended_slots;
+  std::vector<int> finished_slots;
   own.told.clear();
   for (const auto& [rank, failure] : own.ended_meanwhile) {
-    ended_slots.push_back(slot_in(ranks_of(node), rank));
+    (failure.empty() ? finished_slots : ended_slots).push_back(slot_in(ranks_of(node), rank));
     own.told.insert(rank);
   }
   const JobRegistration registration{job_,
-                                     node.node_index,
+                                     place_of(node),
                                      user_name(),
                                      options_.agreement,
                                      options_.start_timeout_ms,
                                      options_.stall_check_ms,
                                      options_.stall_shutdown_ms,
                                      false,
-                                     node.node_index == 0 ? options_.timeline : "",
+                                     is_first ? options_.timeline : "",
                                      options_.timeline_has_chunks,
                                      options_.checks_finite,
                                      options_.elastic,
                                      own.votes,
-                                     std::move(ended_slots)};
+                                     std::move(ended_slots),
+                                     std::move(finished_slots)};
   ++open_links_count_;
   ++own.number;
   own.is_registered = false;
@@ -323,7 +333,8 @@ Status Launcher::start_rank(const LocalNode& node, int local_rank) {
       RankProcess::Events{[this, rank](ExitStatus status) { on_rank_exit(rank, status); },
                           [this] { check_drained(); }});
   Environment environment =
-      rank_environment(job_, node.node_index, local_rank, node.socket, http_addresses_);
+      rank_environment(job_, job_.is_late() ? node.node_index : place_of(node), local_rank,
+                       node.socket, http_addresses_);
   if (options_.elastic) environment.emplace_back("RUEDA_ELASTIC", "1");
   if (options_.elastic && std::getenv(kStartTimeoutVariable) == nullptr) {
     // Who attaches may have to wait for others to be started again. The daemon ends the wait.

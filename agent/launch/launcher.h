@@ -50,6 +50,8 @@ class Launcher {
   void on_link_closed(size_t index, const std::optional<Status>& how);
   size_t index_of(const std::string& node_id) const;
   const std::vector<Rank>& ranks_of(const LocalNode& node) const;
+  // Returns the node's index in the job's layout.
+  int place_of(const LocalNode& node) const;
   // Returns the rank whose process has this slot on the node, if there is one.
   std::optional<Rank> rank_at(size_t index, Rank slot) const;
   // In an elastic job: tells the daemon of the rank's node that the rank has ended, and how, if

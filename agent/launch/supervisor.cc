@@ -116,8 +116,10 @@ bool Supervisor::go_on_without(Rank rank, const ExitStatus& status, int64_t now_
   const bool is_finishing = has_anybody_ended_well();
   state.awaits_restart = !is_finishing && deaths <= elastic_->max_restarts;
   if (!is_finishing && expected_ranks() < elastic_->min_ranks) {
-    out.emplace_back(Say{"fewer ranks than --min-np " + std::to_string(elastic_->min_ranks) +
-                         " are left, and none is started again more than --max-restarts " +
+    const std::string least = "--min-np " + std::to_string(elastic_->min_ranks);
+    out.emplace_back(Say{(elastic_->min_ranks == 1 ? std::string("no rank is")
+                                                   : "fewer ranks than " + least + " are") +
+                         " left here, and none is started again more than --max-restarts " +
                          std::to_string(elastic_->max_restarts) + " times in 10 minutes"});
     return false;
   }

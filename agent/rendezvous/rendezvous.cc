@@ -1,5 +1,6 @@
 #include "agent/rendezvous/rendezvous.h"
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <utility>
@@ -27,6 +28,7 @@ constexpr int kMaxNotes = 20;
 // A launcher with the same number may come this many times. It comes again where its connection was
 // lost, and each coming is a connection that stays.
 constexpr int kMaxComings = 32;
+constexpr int kKeepaliveMs = 10'000;
 
 grpc::Status to_grpc(const Status& status) {
   if (status.is_ok()) return grpc::Status::OK;
@@ -262,6 +264,11 @@ class Service final : public v1::Rendezvous::CallbackService {
         identity_.job_id, identity_.token, {}, identity_.master_addr, identity_.master_port};
     if (table_.is_late(number)) {
       table_.lay_out_late(number, job);
+      // Of itself node 0 may have had a guess, until others came.
+      std::vector<NodeLayout> own{settled_.front()};
+      settle_own_host(own);
+      std::replace(job.contacts.begin(), job.contacts.end(), table_.address_of(0),
+                   own.front().control_address);
       return job;
     }
     if (settled_.empty()) {
@@ -350,6 +357,9 @@ class Server final : public RendezvousServer {
     }
     builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxCallsOfAConnection);
+    // A machine that is gone without a word must not keep its number.
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveMs);
     builder.RegisterService(&service_);
     service_.set_gate(gate.get());
     server_ = builder.BuildAndStart();

@@ -63,6 +63,10 @@ class RendezvousTable {
            arrivals_.contains(0);
   }
   bool has_met() const { return is_laid_out_; }
+  // Returns the control address with which the node has arrived.
+  const std::string& address_of(int node_rank) const {
+    return arrivals_.at(node_rank).control_address;
+  }
   // Returns whether the node has arrived once the others had met.
   bool is_late(int node_rank) const { return late_.contains(node_rank); }
   // Returns the numbers that have not arrived, such as "1, 3".

@@ -107,6 +107,7 @@ Status RendezvousTable::check_daemon(const Arrival& arrival, const std::string& 
   for (const auto& [number, other] : arrivals_) {
     if (meeting_ == Meeting::kRanks) break;
     if (number == arrival.node_rank || other.node_id != arrival.node_id) continue;
+    if (departed_.contains(number)) continue;
     return Status(Code::kInvalidArgument, who + " and node " + std::to_string(number) +
                                               " both use the daemon \"" + arrival.node_id +
                                               "\": give each daemon its own --node-id");
@@ -165,8 +166,9 @@ Result<std::vector<NodeLayout>> RendezvousTable::lay_out() {
   Result<std::vector<std::vector<Rank>>> blocks = deal_by_counts(counts);
   if (!blocks.is_ok()) return blocks.status();
   std::vector<NodeLayout> out;
+  size_t place = 0;  // Numbers may be missing in an elastic job.
   for (const auto& [number, arrival] : arrivals_) {
-    const std::vector<Rank>& ranks = blocks.value()[static_cast<size_t>(number)];
+    const std::vector<Rank>& ranks = blocks.value()[place++];
     const auto same = std::find_if(
         out.begin(), out.end(),
         [&arrival = arrival](const NodeLayout& node) { return node.node_id == arrival.node_id; });

@@ -20,7 +20,8 @@ namespace rueda::core {
 using Slot = StrongId<struct SlotTag, int32_t>;
 
 // One life of a job on a node. A daemon that starts again, or a job that a new launcher registers,
-// is another member, which knows nothing of what the one before has promised.
+// is another member, which knows nothing of what the one before has promised, unless its launcher
+// has kept that (GenerationVotes).
 struct MemberId {
   std::string node_id;
   uint64_t incarnation = 0;

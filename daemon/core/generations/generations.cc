@@ -23,7 +23,9 @@ bool is_sound(const NodeOffer& offer) {
   if (node_id.empty() || node_id.size() > limits::kMaxNodeIdBytes) return false;
   if (offer.slots.size() > static_cast<size_t>(limits::kMaxLocalRanks)) return false;
   for (size_t i = 0; i < offer.slots.size(); ++i) {
-    if (offer.slots[i].slot < Slot{0}) return false;
+    if (offer.slots[i].slot < Slot{0} || offer.slots[i].slot >= Slot{limits::kMaxLocalRanks}) {
+      return false;
+    }
     if (i > 0 && offer.slots[i].slot <= offer.slots[i - 1].slot) return false;
   }
   return true;
@@ -109,13 +111,22 @@ void Generations::finish(TicksMs now, Slot slot, GenerationsOutput& output) {
 }
 
 void Generations::leave(GenerationsOutput& output) {
-  if (finished_ && known_) send_present_to_all(output);
+  if (!finished_ || !known_) return;
+  send_present_to_all(output);
+  tell_newcomers(output);
 }
 
 void Generations::note_finished(bool finished, GenerationsOutput& output) {
   if (!finished || finished_) return;
   finished_ = true;
   output.finished = true;
+  tell_newcomers(output);
+}
+
+void Generations::tell_newcomers(GenerationsOutput& output) {
+  for (const auto& [node_id, heard] : newcomers_) {
+    send_present(heard.said.offer.control_address, output);
+  }
 }
 
 NodeOffer Generations::offer() const {
@@ -184,6 +195,7 @@ void Generations::form(TicksMs now, const std::string& reason, GenerationsOutput
   leader_ = NodeIndex{0};
   leader_heard_ = now;
   leads_since_ = now;
+  gone_.clear();  // Links that were lost before may have been mended.
   if (!attached_.empty()) waits_since_ = now;
   next_present_ = now;
   on_time(now, output);
@@ -335,6 +347,7 @@ GenerationPtr Generations::proposal(TicksMs now) const {
   if (next.world_size() < options_.min_ranks && !RUEDA_MUTANT(kMinNpIgnored)) return nullptr;
   next.epoch = next_epoch();
   next.reason = reason_;
+  if (!next.layout().is_ok()) return nullptr;  // There are more nodes than a job may have.
   return std::make_shared<const Generation>(std::move(next));
 }
 

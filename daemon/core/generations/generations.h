@@ -8,10 +8,11 @@
 // A generation is decided once, by a majority of the generation before (quorum.h, ballots.h), so
 // that no split leaves two sides that both go on. Who may decide is fixed by the generation that is
 // over: newcomers have no vote in whether they get in, and a daemon that has started again has
-// none, for it does not know what it has promised. While a generation forms, the lowest of its
-// members that can be heard collects who is there and proposes; all others tell it what they have.
-// It waits for those who were in the generation and live, and for nobody else; who comes later is a
-// newcomer, for whom the job goes on to one more generation when its ranks find it convenient.
+// none, unless it is told what it has promised (resume()). While a generation forms, the lowest of
+// its members that can be heard collects who is there and proposes; all others tell it what they
+// have. It waits for those who were in the generation and live, and for nobody else; who comes
+// later is a newcomer, for whom the job goes on to one more generation when its ranks find it
+// convenient.
 #pragma once
 
 #include <map>
@@ -154,6 +155,7 @@ class Generations {
   void present(TicksMs now, GenerationsOutput& output);
   void send_present(const std::string& to, GenerationsOutput& output);
   void send_present_to_all(GenerationsOutput& output);
+  void tell_newcomers(GenerationsOutput& output);
   void note_finished(bool finished, GenerationsOutput& output);
   // Returns where Present goes; empty: nowhere.
   std::string listener() const;

@@ -1,7 +1,8 @@
 // The two roles of single-decree Paxos (Lamport 2001, "Paxos Made Simple", section 2.2), for the
 // one decision that ends an epoch (R4) and for the one that begins a generation (generations.h).
 // They keep the promises; their owner decides who sends what, and when. What they hold is lost with
-// the process: a daemon that starts again is another member, and never votes in an epoch of before.
+// the process: a daemon that starts again is another member, and never votes in an epoch of before,
+// unless somebody has kept them (GenerationVotes).
 #pragma once
 
 #include <map>

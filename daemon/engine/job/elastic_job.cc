@@ -18,6 +18,7 @@ using State = core::Generations::State;
 // What nodes say to each other while a generation forms is repeated so often.
 constexpr TicksMs kRepeatsInATimeout = 50;
 constexpr size_t kGenerationsKept = 16;
+constexpr size_t kMostHeld = 256;
 
 core::MemberId self_of(const EngineContext& context, const JobSpec& spec) {
   const std::vector<uint64_t>& incarnations = spec.elastic->incarnations;
@@ -112,7 +113,11 @@ Status ElasticJob::start() {
     spdlog::info("job {}: goes on where the daemon before has stopped", spec_.job);
     generations_.resume(now(), votes.value(), output);
     for (const core::Slot slot : spec_.elastic->ended_slots) generations_.lose(now(), slot, output);
+    for (const core::Slot slot : spec_.elastic->finished_slots) {
+      generations_.finish(now(), slot, output);
+    }
     carry_out(std::move(output));
+    watch_silence();
     return Status::ok();
   }
   if (!spec_.elastic->contacts.empty()) return Status::ok();
@@ -283,13 +288,15 @@ void ElasticJob::begin(const core::GenerationPtr& generation) {
 }
 
 void ElasticJob::end_generation(const Status& why) {
+  if (closing_) return;
+  if (!is_ending_) {
+    end_runner(why);
+    core::GenerationsOutput output;
+    generations_.end_running(now(), why.message(), output);
+    carry_out(std::move(output));
+    watch_silence();
+  }
   note_lost(why);
-  if (is_ending_ || closing_) return;
-  end_runner(why);
-  core::GenerationsOutput output;
-  generations_.end_running(now(), why.message(), output);
-  carry_out(std::move(output));
-  watch_silence();
 }
 
 void ElasticJob::end_runner(const Status& why) {
@@ -359,27 +366,43 @@ void ElasticJob::on_runner_gone() {
 void ElasticJob::carry_out(core::GenerationsOutput output) {
   if (closing_) return;
   keep_votes();
-  held_.push_back({asked_to_keep_, std::move(output)});
+  // Messages may be lost, so those that would wait for long are.
+  if (held_.size() >= kMostHeld) output.sends.clear();
+  const bool says_nothing = output.sends.empty() && !output.ended && !output.begun &&
+                            !output.hosts_changed && !output.finished && !output.over;
+  if (!says_nothing || held_.size() < kMostHeld) held_.push_back({to_keep_, std::move(output)});
   perform_held();
 }
 
 void ElasticJob::keep_votes() {
   core::GenerationVotes votes = generations_.votes();
-  if (votes == kept_) return;
-  kept_ = std::move(votes);
-  listener_.keep_votes(context_.control_plane.encode(kept_),
-                       lifetime_.guard([this, number = ++asked_to_keep_] {
-                         has_kept_ = std::max(has_kept_, number);
+  if (votes == newest_votes_) return;
+  newest_votes_ = std::move(votes);
+  ++to_keep_;
+  if (!is_asking_) ask_to_keep();
+}
+
+// One question at a time: a launcher that does not answer is not sent more.
+void ElasticJob::ask_to_keep() {
+  is_asking_ = true;
+  listener_.keep_votes(context_.control_plane.encode(newest_votes_),
+                       lifetime_.guard([this, number = to_keep_] {
+                         is_asking_ = false;
+                         has_kept_ = number;
+                         if (to_keep_ > number) ask_to_keep();
                          perform_held();
                        }));
 }
 
 void ElasticJob::perform_held() {
+  if (is_performing_) return;  // What is held further back comes later.
+  is_performing_ = true;
   while (!closing_ && !held_.empty() && held_.front().after <= has_kept_) {
     core::GenerationsOutput output = std::move(held_.front().output);
     held_.pop_front();
     perform(std::move(output));
   }
+  is_performing_ = false;
 }
 
 void ElasticJob::perform(core::GenerationsOutput output) {
@@ -429,7 +452,11 @@ void ElasticJob::arm_timer() {
   metrics_->awaited_ranks.Set(generations_.state() == State::kForming
                                   ? static_cast<double>(generations_.awaited_slots().size())
                                   : 0);
-  const std::optional<TicksMs> wanted = generations_.wakes_at();
+  std::optional<TicksMs> wanted = generations_.wakes_at();
+  if (links_.has_any()) {  // They are let go when they are not used any more.
+    const TicksMs later = now() + context_.options.timeout_ms;
+    wanted = wanted ? std::min(*wanted, later) : later;
+  }
   if (!wanted) {
     timer_.cancel();
     return;
@@ -443,8 +470,8 @@ void ElasticJob::arm_timer() {
       for (const std::string& address : links_.unreachable()) lose_address(address, output);
     }
     generations_.on_time(now(), output);
-    carry_out(std::move(output));
     links_.release_unused(now() - context_.options.timeout_ms);
+    carry_out(std::move(output));
   }));
 }
 
@@ -473,6 +500,7 @@ void ElasticJob::on_packet(LinkId link, const GenerationPacket& packet) {
 }
 
 void ElasticJob::on_link_lost(LinkId link) {
+  std::erase_if(early_, [&](const auto& entry) { return entry.second.first == link; });
   const std::string address = links_.lose(link);
   if (address.empty() || closing_) return;
   core::GenerationsOutput output;

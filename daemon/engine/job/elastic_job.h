@@ -93,6 +93,7 @@ class ElasticJob {
   void carry_out(core::GenerationsOutput output);
   // Asks the launcher to keep the votes, if they are not those that are kept.
   void keep_votes();
+  void ask_to_keep();
   void perform_held();
   void perform(core::GenerationsOutput output);
   // Whoever was to begin a generation that is over waits for the next one.
@@ -122,10 +123,12 @@ class ElasticJob {
   const std::shared_ptr<observe::JobMetrics> metrics_;  // They outlive generations.
   core::Generations generations_;
   GenerationLinks links_;
-  core::GenerationVotes kept_;  // What the launcher keeps, or has been asked to.
-  uint64_t asked_to_keep_ = 0;
+  core::GenerationVotes newest_votes_;  // The launcher keeps them, or is going to be asked to.
+  uint64_t to_keep_ = 0;                // Counts them.
   uint64_t has_kept_ = 0;
+  bool is_asking_ = false;
   std::deque<Held> held_;
+  bool is_performing_ = false;
   JobRunner* runner_ = nullptr;
   bool is_ending_ = false;         // The runner is being closed.
   bool all_left_ = false;          // It ends in good order.

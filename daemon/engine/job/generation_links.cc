@@ -53,7 +53,6 @@ std::optional<core::GenerationMessage> GenerationLinks::open(LinkId link,
     }
     return std::nullopt;
   }
-  if (bound_.insert(link).second) control_plane_.bind(link, job_);
   Result<core::GenerationMessage> message = control_plane_.decode(packet.body);
   if (!message.is_ok()) {
     spdlog::warn("job {}: {}", job_, one_line(message.status().message()));
@@ -61,7 +60,13 @@ std::optional<core::GenerationMessage> GenerationLinks::open(LinkId link,
   }
   const std::string& from = message.value().from_address;
   if (!has_dialled(link) && (accepted_.contains(from) || accepted_.size() < limits::kMaxNodes)) {
-    accepted_[from] = link;
+    // A node has one link: whoever says the same over many does not keep them all.
+    LinkId& accepted = accepted_[from];
+    if (accepted != link && accepted != 0 && bound_.erase(accepted) > 0) {
+      control_plane_.unbind(accepted, job_);
+    }
+    accepted = link;
+    if (bound_.insert(link).second) control_plane_.bind(link, job_);
   }
   return std::move(message).value();
 }

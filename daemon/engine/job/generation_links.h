@@ -34,6 +34,7 @@ class GenerationLinks {
   std::string lose(LinkId link);
   // Returns the addresses that have been dialled and cannot be reached.
   std::vector<std::string> unreachable() const;
+  bool has_any() const { return !dialled_.empty(); }
   // Lets go of links over which nothing has been said since that time.
   void release_unused(TicksMs since);
 

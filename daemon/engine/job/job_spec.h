@@ -87,6 +87,7 @@ struct ElasticSpec {
   // slots whose processes have ended since then.
   std::string votes;
   std::vector<core::Slot> ended_slots;
+  std::vector<core::Slot> finished_slots;  // Those that have ended well.
 };
 
 // A job as a launcher registers it.

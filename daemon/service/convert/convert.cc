@@ -457,6 +457,9 @@ Status read_elastic(const v1::JobSpec& from, engine::JobSpec& to) {
   for (const int32_t slot : from.elastic().ended_slots()) {
     elastic.ended_slots.push_back(core::Slot{slot});
   }
+  for (const int32_t slot : from.elastic().finished_slots()) {
+    elastic.finished_slots.push_back(core::Slot{slot});
+  }
   for (const std::string& contact : from.elastic().contacts()) {
     if (const auto address = parse_dial_address(contact); !address.is_ok()) {
       return Status(Code::kInvalidArgument,

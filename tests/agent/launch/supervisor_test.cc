@@ -324,7 +324,7 @@ TEST_F(ElasticSupervisorTest, DeathsOfLongAgoDoNotCount) {
 TEST_F(ElasticSupervisorTest, WithTooFewForEverTheJobEnds) {
   make(3, 0);
   const Actions died = exit(1, exited(7));
-  EXPECT_THAT(said(died), HasSubstr("fewer ranks than --min-np 3 are left"));
+  EXPECT_THAT(said(died), HasSubstr("fewer ranks than --min-np 3 are left here"));
   EXPECT_THAT(said(died), HasSubstr("ending the job"));
   EXPECT_EQ(all_of_kind<StartTimer>(died).size(), 1u);
   EXPECT_TRUE(has(supervisor_.on_timer(), to_ranks(SIGTERM, {0, 2})));
@@ -394,7 +394,7 @@ TEST_F(ElasticSupervisorTest, WithoutOneThatFinishesTheCodeIsThatOfTheLastDeath)
   make(1, 0);
   exit(0, exited(4));
   exit(1, exited(5));
-  EXPECT_THAT(said(exit(2, exited(6))), HasSubstr("fewer ranks than --min-np 1 are left"));
+  EXPECT_THAT(said(exit(2, exited(6))), HasSubstr("no rank is left here"));
   EXPECT_EQ(finish(), 6);
 }
 

@@ -101,6 +101,20 @@ TEST_F(ElasticRendezvousTable, WhoComesLateMustBeOfTheSameJob) {
   EXPECT_THAT(table_.arrive(other).message(), HasSubstr("both use the daemon \"n0\""));
 }
 
+// It read behind the blocks of ranks when the first to come were not the first in number.
+TEST(RendezvousTable, AnElasticJobBeginsWithWhicheverNodesCome) {
+  RendezvousTable table(4, "id", Meeting::kNodes, 2, true);
+  for (const int number : {0, 3}) {
+    Arrival arrival = node(number);
+    arrival.nnodes = 4;
+    arrival.min_nodes = 2;
+    EXPECT_TRUE(table.arrive(arrival).is_ok());
+  }
+  ASSERT_TRUE(table.is_complete());
+  const std::vector<NodeLayout> expected{{"n0", "n0:1", {Rank(0)}}, {"n3", "n3:1", {Rank(1)}}};
+  EXPECT_EQ(table.lay_out().value(), expected);
+}
+
 class ClosedRendezvousTable : public ElasticRendezvousTable {
  protected:
   ClosedRendezvousTable() : ElasticRendezvousTable(false) {}
