@@ -18,7 +18,7 @@ extern "C" {
 #endif
 
 #define RUEDA_ABI_MAGIC 0x41445552u /* "RUDA" */
-#define RUEDA_ABI_VERSION 13u
+#define RUEDA_ABI_VERSION 14u
 
 #define RUEDA_ABI_JOB_ID_BYTES 64 /* with the final NUL */
 #define RUEDA_ABI_NODE_ID_BYTES 64
@@ -52,7 +52,7 @@ enum rueda_abi_message_type {
   RUEDA_ABI_ARENA_ADD = 5,    /* client: rueda_abi_arena, with the memfd */
   RUEDA_ABI_ARENA_REMOVE = 6, /* client: rueda_abi_arena; refused while submissions use it */
   RUEDA_ABI_INTERN = 7,       /* client: rueda_abi_intern */
-  RUEDA_ABI_REPLY = 8,        /* daemon: rueda_abi_status; answers 5, 6, 7, 9 to 14, 17 to 19 */
+  RUEDA_ABI_REPLY = 8,        /* daemon: rueda_abi_status; answers 5, 6, 7, 9 to 14, 17 to 19, 21 */
   RUEDA_ABI_DETACH = 9,       /* client: no body; a clean goodbye, answered, then both close */
   RUEDA_ABI_PROCESS_SET = 10, /* client: rueda_abi_process_set */
   RUEDA_ABI_PLAN = 11, /* client: rueda_abi_plan; a part of a plan, the last part with is_last */
@@ -73,7 +73,11 @@ enum rueda_abi_message_type {
   RUEDA_ABI_DEVICE_REMOVE = 18,
   RUEDA_ABI_DEVICE_JOIN = 19, /* client: rueda_abi_device_join; answered as DEVICE_ADD is */
   /* daemon: no body; in an elastic job: processes wait to take part */
-  RUEDA_ABI_HOSTS_CHANGED = 20
+  RUEDA_ABI_HOSTS_CHANGED = 20,
+  /* client: no body; a goodbye as DETACH is, of a process of an elastic job that will come back.
+   * The client closes the connection when it has done so; until then the daemon keeps the arenas,
+   * and an ARENA_ADD over the new connection, of the same memfd, finds them */
+  RUEDA_ABI_RESET = 21
 };
 
 typedef struct rueda_abi_header {

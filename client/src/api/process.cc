@@ -21,6 +21,11 @@ struct Process {
   Mutex mutex;  // attach, detach, and the list of retired allocators
   std::atomic<Session*> session{nullptr};
   std::atomic<bool> is_forked_child{false};  // true in a child of a process that was attached
+  // Between two generations of an elastic job: the allocator of the one before, and the connection
+  // because of which the daemon keeps its arenas.
+  std::shared_ptr<ArenaAllocator> rested RUEDA_GUARDED_BY(mutex);
+  std::unique_ptr<Connection> lease RUEDA_GUARDED_BY(mutex);
+  std::atomic<Connection*> lease_in_child{nullptr};  // is `lease`
   // Allocators of sessions that ended while blocks of rueda_alloc were live: their memory stays
   // until it is freed.
   std::vector<std::shared_ptr<ArenaAllocator>> retired RUEDA_GUARDED_BY(mutex);
@@ -35,9 +40,11 @@ Process& process() {
 // A child that kept the socket open would hide its parent's death from the daemon.
 void after_fork_in_child() {
   Session* session = process().session.load();
-  if (session == nullptr) return;
+  Connection* const lease = process().lease_in_child.load();
+  if (session == nullptr && lease == nullptr) return;
   process().is_forked_child.store(true);
-  session->close_in_child();
+  if (session != nullptr) session->close_in_child();
+  if (lease != nullptr) lease->close_in_child();
 }
 
 // A program that ends with status 0 and without rueda_shutdown leaves the job as planned, unless
@@ -170,8 +177,11 @@ Status attach_process(const rueda_init_options* options) {
   if (process().session.load() != nullptr) return Status::ok();
   Result<Config> config = resolve_config(options);
   if (!config.is_ok()) return config.status();
-  Result<std::unique_ptr<Session>> session = Session::attach(config.value());
+  Result<std::unique_ptr<Session>> session = Session::attach(config.value(), process().rested);
   if (!session.is_ok()) return session.status();
+  std::erase(process().retired, std::exchange(process().rested, nullptr));
+  process().lease_in_child.store(nullptr);
+  process().lease.reset();
   install_hooks();
   process().session.store(std::move(session).value().release());
   return Status::ok();
@@ -184,8 +194,12 @@ Status detach_process() {
   if (session == nullptr) return Status::ok();
   Status status = session->detach(kShutdownTimeoutMs);
   std::shared_ptr<ArenaAllocator> allocator = session->allocator();
+  process().lease = session->rest();
+  process().lease_in_child.store(process().lease.get());
   session.reset();
-  if (!allocator->is_idle()) process().retired.push_back(std::move(allocator));
+  if (process().lease != nullptr) process().rested = allocator;
+  if (process().lease != nullptr || !allocator->is_idle())
+    process().retired.push_back(std::move(allocator));
   return status;
 }
 

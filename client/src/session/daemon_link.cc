@@ -237,14 +237,15 @@ Result<uint32_t> DaemonLink::request(uint16_t type, const void* body, size_t bod
 
 void DaemonLink::leave(MutexLock& lock, int64_t timeout_ms) {
   ask_nonfinite(lock);
+  const uint16_t type = config_.is_elastic ? RUEDA_ABI_RESET : RUEDA_ABI_DETACH;
   if (over_) {
     // Nobody answers for a job that is over. But the daemon must not take this process for dead,
     // which may take part in the next generation.
-    (void)daemon_.connection->send(RUEDA_ABI_DETACH, nullptr, 0);
+    (void)daemon_.connection->send(type, nullptr, 0);
     return;
   }
   PendingReply goodbye;
-  if (!daemon_.connection->send(RUEDA_ABI_DETACH, nullptr, 0).is_ok()) return;
+  if (!daemon_.connection->send(type, nullptr, 0).is_ok()) return;
   is_leaving_ = true;
   pending_replies_.push_back(&goodbye);
   wait_until(

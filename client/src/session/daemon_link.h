@@ -96,8 +96,11 @@ class DaemonLink {
   // reads the socket for news.
   // Returns the reason if the session is over.
   Result<bool> hosts_changed() RUEDA_EXCLUDES(session_mutex);
-  // Leaves the job, and waits at most timeout_ms for the answer. Everything in flight ends.
+  // Leaves the job, and waits at most timeout_ms for the answer. Everything in flight ends. In an
+  // elastic job the daemon keeps the arenas as long as the connection is open.
   void leave(MutexLock& lock, int64_t timeout_ms) RUEDA_REQUIRES(session_mutex);
+  // Returns the connection of a link that has left and is not used any more.
+  std::unique_ptr<Connection> take_connection() { return std::move(daemon_.connection); }
 
   // Wakes a thread that sleeps on the socket, on which nothing comes any more.
   void shut_down() { daemon_.connection->shut_down(); }

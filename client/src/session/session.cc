@@ -69,9 +69,10 @@ std::string outstanding_names(const Handle& handle) {
 
 }  // namespace
 
-Session::Session(Config config, Attachment daemon)
+Session::Session(Config config, Attachment daemon, std::shared_ptr<ArenaAllocator> rested)
     : config_(std::move(config)),
       link_(config_, std::move(daemon), *this),
+      allocator_(std::move(rested)),
       process_sets_(link_.place().world_size),
       interned_(
           [this](const rueda_abi_intern& descriptor, std::span<const int64_t> counts) {
@@ -83,29 +84,51 @@ Session::Session(Config config, Attachment daemon)
           }),
       handles_(link_.capacity()),
       device_(config_, link_, handles_, interned_) {
-  allocator_ = std::make_shared<ArenaAllocator>(ArenaAllocator::Registrar{
-      .add =
-          [this](int memfd, uint64_t bytes) {
-            rueda_abi_arena body{.bytes = bytes, .arena_id = 0, .reserved = 0};
-            return link_.request(RUEDA_ABI_ARENA_ADD, &body, sizeof(body), memfd);
-          },
-      .remove =
-          [this](uint32_t arena_id) {
-            rueda_abi_arena body{.bytes = 0, .arena_id = arena_id, .reserved = 0};
-            return link_.request(RUEDA_ABI_ARENA_REMOVE, &body, sizeof(body), -1).status();
-          }});
+  if (allocator_ != nullptr) {
+    allocator_->resume(registrar());
+    return;
+  }
+  using Descriptors = ArenaAllocator::Descriptors;
+  allocator_ = std::make_shared<ArenaAllocator>(
+      registrar(), config_.is_elastic ? Descriptors::kKeep : Descriptors::kClose);
+}
+
+ArenaAllocator::Registrar Session::registrar() {
+  return {.add =
+              [this](int memfd, uint64_t bytes) {
+                rueda_abi_arena body{.bytes = bytes, .arena_id = 0, .reserved = 0};
+                return link_.request(RUEDA_ABI_ARENA_ADD, &body, sizeof(body), memfd);
+              },
+          .remove =
+              [this](uint32_t arena_id) {
+                rueda_abi_arena body{.bytes = 0, .arena_id = arena_id, .reserved = 0};
+                return link_.request(RUEDA_ABI_ARENA_REMOVE, &body, sizeof(body), -1).status();
+              }};
 }
 
 Session::~Session() {
   device_.stop();
   for (auto& handle : handles_.all()) release(*handle);
-  allocator_->retire();
+  if (rests_) {
+    allocator_->rest();
+  } else {
+    allocator_->retire();
+  }
 }
 
-Result<std::unique_ptr<Session>> Session::attach(const Config& config) {
+Result<std::unique_ptr<Session>> Session::attach(const Config& config,
+                                                 std::shared_ptr<ArenaAllocator> rested) {
   Result<Attachment> daemon = attach_to_daemon(config);
   if (!daemon.is_ok()) return daemon.status();
-  return std::unique_ptr<Session>(new Session(config, std::move(daemon).value()));
+  return std::unique_ptr<Session>(
+      new Session(config, std::move(daemon).value(), std::move(rested)));
+}
+
+std::unique_ptr<Connection> Session::rest() {
+  if (!config_.is_elastic) return nullptr;
+  rests_ = true;
+  device_.stop();
+  return link_.take_connection();
 }
 
 Status Session::prepare(const TensorRequest& request, Operation& operation) {

@@ -34,7 +34,9 @@ namespace rueda::client {
 class Session final : private DaemonLink::Host {
  public:
   // Attaches, and waits until every rank has done so, or config.timeout_ms have passed.
-  static Result<std::unique_ptr<Session>> attach(const Config& config);
+  // `rested` is the allocator of a session before, whose arenas are handed over again; or null.
+  static Result<std::unique_ptr<Session>> attach(const Config& config,
+                                                 std::shared_ptr<ArenaAllocator> rested = nullptr);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -95,11 +97,17 @@ class Session final : private DaemonLink::Host {
   // Closes the inherited descriptors in a forked child. Async-signal-safe.
   void close_in_child() { link_.close_in_child(); }
 
+  // After detach() in an elastic job, and right before the session is destroyed: returns the
+  // connection because of which the daemon keeps the arenas until this process attaches again.
+  // Returns null in other jobs.
+  std::unique_ptr<Connection> rest();
+
   // The allocator outlives the session while blocks of rueda_alloc live.
   std::shared_ptr<ArenaAllocator> allocator() const { return allocator_; }
 
  private:
-  Session(Config config, Attachment daemon);
+  Session(Config config, Attachment daemon, std::shared_ptr<ArenaAllocator> rested);
+  ArenaAllocator::Registrar registrar();
 
   DaemonLink::Arrivals take_completions(CompletionRing& ring)
       RUEDA_REQUIRES(session_mutex) override;
@@ -140,6 +148,7 @@ class Session final : private DaemonLink::Host {
   const Config config_;
   DaemonLink link_;
   std::shared_ptr<ArenaAllocator> allocator_;
+  bool rests_ = false;
   ProcessSets process_sets_;
   InternCache interned_;
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <limits>
+#include <vector>
 
 #include "daemon/base/mutex.h"
 
@@ -23,7 +24,7 @@ Result<Block> ArenaAllocator::allocate(size_t bytes) {
   bytes = round_up(std::max<size_t>(bytes, 1), kBlockAlignmentBytes);
   {
     const MutexLock lock(mutex_);
-    if (is_retired_) return Status{Code::kShutDown, "Rueda has been shut down"};
+    if (state_ != State::kServing) return Status{Code::kShutDown, "Rueda has been shut down"};
     if (std::optional<Block> block = take(bytes)) return *block;
   }
   // Pre-faulting takes long, so it is done without the lock. Another thread may create an arena
@@ -44,7 +45,7 @@ std::optional<Block> ArenaAllocator::take(size_t bytes) {
   Arena* best = nullptr;
   size_t best_bytes = std::numeric_limits<size_t>::max();
   for (auto& [base, arena] : arenas_) {
-    if (arena->is_leaving) continue;
+    if (arena->is_leaving || !arena->is_known) continue;
     std::optional<size_t> piece_bytes = arena->space.best_fit(bytes);
     if (!piece_bytes || *piece_bytes >= best_bytes) continue;
     best = arena.get();
@@ -64,7 +65,7 @@ Result<std::unique_ptr<ArenaAllocator::Arena>> ArenaAllocator::make_arena(size_t
   Result<uint32_t> id = registrar_.add(arena->memory->fd(), arena->memory->bytes());
   if (!id.is_ok()) return id.status();
   arena->id = id.value();
-  arena->memory->close_descriptor();
+  if (descriptors_ == Descriptors::kClose) arena->memory->close_descriptor();
   return arena;
 }
 
@@ -97,12 +98,13 @@ Status ArenaAllocator::free(void* data, IfIdle if_idle) {
     }
     Arena& arena = *found->second;
     if (!arena.space.is_idle() || arena.is_leaving) return Status::ok();
-    if (is_retired_) {
+    if (state_ == State::kRetired || !arena.is_known) {
       mapped_bytes_ -= arena.memory->bytes();
       arenas_.erase(found);
       return Status::ok();
     }
     if (if_idle == IfIdle::kKeep || idle_bytes() <= kMaxIdleBytes) return Status::ok();
+    if (state_ == State::kResting) return Status::ok();  // There is no daemon to be asked.
     arena.is_leaving = true;
     base = found->first;
     arena_id = arena.id;
@@ -132,7 +134,7 @@ std::optional<size_t> ArenaAllocator::block_bytes(const void* data) const {
 Result<std::optional<Place>> ArenaAllocator::locate(const void* data, size_t bytes) const {
   const MutexLock lock(mutex_);
   auto found = find(data);
-  if (found == arenas_.end()) return std::optional<Place>();
+  if (found == arenas_.end() || !found->second->is_known) return std::optional<Place>();
   size_t offset = static_cast<const std::byte*>(data) - found->first;
   if (!found->second->space.is_live(offset, bytes)) {
     return Status{Code::kInvalidArgument,
@@ -142,9 +144,45 @@ Result<std::optional<Place>> ArenaAllocator::locate(const void* data, size_t byt
   return std::optional<Place>({.arena_id = found->second->id, .offset = offset});
 }
 
+void ArenaAllocator::rest() {
+  const MutexLock lock(mutex_);
+  state_ = State::kResting;
+}
+
+void ArenaAllocator::resume(Registrar registrar) {
+  registrar_ = std::move(registrar);
+  std::vector<Arena*> arenas;
+  {
+    const MutexLock lock(mutex_);
+    for (auto& [base, arena] : arenas_) {
+      if (!arena->is_known) continue;
+      arena->is_leaving = true;  // Whoever frees its last block leaves it here.
+      arenas.push_back(arena.get());
+    }
+  }
+  for (Arena* const arena : arenas) {
+    const Result<uint32_t> id = registrar_.add(arena->memory->fd(), arena->memory->bytes());
+    const MutexLock lock(mutex_);
+    arena->is_leaving = false;
+    arena->is_known = id.is_ok();
+    arena->id = id.is_ok() ? id.value() : 0;
+  }
+  const MutexLock lock(mutex_);
+  drop_unknown();
+  state_ = State::kServing;
+}
+
+void ArenaAllocator::drop_unknown() {
+  std::erase_if(arenas_, [this](const auto& entry) RUEDA_REQUIRES(mutex_) {
+    if (entry.second->is_known || !entry.second->space.is_idle()) return false;
+    mapped_bytes_ -= entry.second->memory->bytes();
+    return true;
+  });
+}
+
 void ArenaAllocator::retire() {
   const MutexLock lock(mutex_);
-  is_retired_ = true;
+  state_ = State::kRetired;
   std::erase_if(arenas_, [this](const auto& entry) RUEDA_REQUIRES(mutex_) {
     if (!entry.second->space.is_idle()) return false;
     mapped_bytes_ -= entry.second->memory->bytes();

@@ -41,7 +41,10 @@ class ArenaAllocator {
     std::function<Status(uint32_t arena_id)> remove;
   };
 
-  explicit ArenaAllocator(Registrar registrar) : registrar_(std::move(registrar)) {}
+  // With kKeep the descriptors of arenas stay open, so that the allocator can rest and resume.
+  enum class Descriptors { kClose, kKeep };
+  explicit ArenaAllocator(Registrar registrar, Descriptors descriptors = Descriptors::kClose)
+      : descriptors_(descriptors), registrar_(std::move(registrar)) {}
 
   // Allocates a block, which is not zeroed; bytes may be 0. If no arena has room, it creates and
   // registers one.
@@ -61,6 +64,12 @@ class ArenaAllocator {
   // Ends registration, because the session is over: unmaps the idle arenas now, and every other one
   // as soon as its last block is freed. The registrar is not called any more.
   void retire();
+  // The session is over, and another one will follow: nothing is allocated, and the registrar is
+  // not called, until resume().
+  void rest();
+  // Hands all arenas to the daemon of the session that follows. What it does not take is foreign
+  // memory from now on, and goes with its last block.
+  void resume(Registrar registrar);
   // True if no block is live.
   bool is_idle() const;
   uint64_t mapped_bytes() const;
@@ -73,6 +82,7 @@ class ArenaAllocator {
     FreeSpace space;
     uint32_t id = 0;
     bool is_leaving = false;  // being taken back from the daemon: gets no new blocks
+    bool is_known = true;     // the daemon has it
   };
   using Arenas = std::map<const std::byte*, std::unique_ptr<Arena>>;
 
@@ -83,11 +93,17 @@ class ArenaAllocator {
   uint64_t idle_bytes() const RUEDA_REQUIRES(mutex_);
   Status give_back(const std::byte* base, uint32_t arena_id);
 
-  Registrar registrar_;
+  // Unmaps the idle arenas that the daemon does not have.
+  void drop_unknown() RUEDA_REQUIRES(mutex_);
+
+  enum class State { kServing, kResting, kRetired };
+
+  const Descriptors descriptors_;
+  Registrar registrar_;  // resume() changes it while nobody allocates
   mutable Mutex mutex_;
   Arenas arenas_ RUEDA_GUARDED_BY(mutex_);
   uint64_t mapped_bytes_ RUEDA_GUARDED_BY(mutex_) = 0;
-  bool is_retired_ RUEDA_GUARDED_BY(mutex_) = false;
+  State state_ RUEDA_GUARDED_BY(mutex_) = State::kServing;
 };
 
 }  // namespace rueda::client

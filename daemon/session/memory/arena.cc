@@ -152,18 +152,26 @@ Result<ArenaMemory> ArenaTable::map(int fd, uint64_t bytes, const Account& accou
   Result<Mapping> mapping = Mapping::map(fd, bytes, what);
   if (!mapping.is_ok()) return mapping.status();
   if (Status status = seal_memfd(fd, what); !status.is_ok()) return status;
-  return ArenaMemory{std::move(mapping).value(), std::move(paid).value(),
+  struct stat info {};
+  (void)::fstat(fd, &info);  // It has answered before.
+  return ArenaMemory{std::move(mapping).value(),
+                     {info.st_dev, info.st_ino},
+                     std::move(paid).value(),
                      std::move(counted).value()};
 }
 
 Result<uint32_t> ArenaTable::add(ArenaMemory memory) {
+  return add(std::make_shared<Arena>(std::move(memory), account_.user, totals_));
+}
+
+Result<uint32_t> ArenaTable::add(std::shared_ptr<Arena> arena) {
   if (arenas_.size() >= limits::kMaxArenasPerSession) {
     return Status(Code::kResourceExhausted,
                   "this process has " + std::to_string(limits::kMaxArenasPerSession) +
                       " arenas already: free some, or use fewer and larger ones");
   }
   uint32_t id = next_id_++;
-  arenas_.emplace(id, std::make_shared<Arena>(std::move(memory), account_.user, totals_));
+  arenas_.emplace(id, std::move(arena));
   return id;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -10,6 +11,8 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <sys/types.h>
 
 #include "daemon/base/fd.h"
 #include "daemon/base/status.h"
@@ -57,9 +60,18 @@ struct ArenaTotals {
   std::atomic<uint64_t> bytes{0};
 };
 
+// Names a file, as long as it is there.
+struct FileId {
+  dev_t device = 0;
+  ino_t number = 0;
+
+  auto operator<=>(const FileId&) const = default;
+};
+
 // A mapped arena with the charges for it. The user pays until the charges are destroyed.
 struct ArenaMemory {
   Mapping mapping;
+  FileId file;
   Charge bytes;
   Charge count;
 };
@@ -74,6 +86,7 @@ class Arena : public std::enable_shared_from_this<Arena> {
 
   std::byte* data() const { return memory_.mapping.data(); }
   size_t bytes() const { return memory_.mapping.bytes(); }
+  const FileId& file() const { return memory_.file; }
   // Returns true if the kernel could not provide the memory: the arena's content is then worthless
   // (sigbus_guard.h). Any thread may call this.
   bool is_lost() const { return memory_.mapping.is_lost(); }
@@ -95,6 +108,8 @@ class ArenaTable {
   static Result<ArenaMemory> map(int fd, uint64_t bytes, const Account& account);
   // Returns the arena's id. Ids begin at 1 and are never reused.
   Result<uint32_t> add(ArenaMemory memory);
+  // The same for an arena of a session before this one.
+  Result<uint32_t> add(std::shared_ptr<Arena> arena);
   // Removes an arena. The caller has checked that no submission uses the arena.
   Status remove(uint32_t id);
 

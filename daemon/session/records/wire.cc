@@ -48,6 +48,7 @@ int client_body_bytes(uint16_t type) {
     case RUEDA_ABI_DEVICE_REMOVE: return sizeof(rueda_abi_device_remove);
     case RUEDA_ABI_DEVICE_JOIN: return sizeof(rueda_abi_device_join);
     case RUEDA_ABI_ASK_NONFINITE:
+    case RUEDA_ABI_RESET:
     case RUEDA_ABI_DETACH: return 0;
     default: return -1;
   }

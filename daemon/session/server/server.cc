@@ -16,7 +16,9 @@
 #include <unistd.h>
 
 #include "daemon/base/limits.h"
+#include "daemon/session/memory/kept_arenas.h"
 #include "daemon/session/memory/sigbus_guard.h"
+#include "daemon/session/server/arena_lease.h"
 #include "daemon/session/server/greeting.h"
 #include "daemon/session/server/listener.h"
 #include "daemon/session/server/relay.h"
@@ -55,6 +57,8 @@ class Server final : public SessionOwner, public std::enable_shared_from_this<Se
   void on_rejected(const Credentials& peer, const Status& why) override;
   void on_closed(SessionImpl& session) override;
   bool keeps_watch(SessionImpl& session) override;
+  void keep(ForeignSocket connection, const Credentials& peer,
+            const std::vector<std::shared_ptr<Arena>>& arenas) override;
 
   void watch() { is_watching_ = true; }
   bool look();
@@ -96,6 +100,8 @@ class Server final : public SessionOwner, public std::enable_shared_from_this<Se
   // An entry is null if the session has closed meanwhile.
   std::vector<std::shared_ptr<SessionImpl>> watched_;
   std::shared_ptr<ArenaTotals> arena_totals_ = std::make_shared<ArenaTotals>();
+  std::shared_ptr<KeptArenas> kept_arenas_ = std::make_shared<KeptArenas>();
+  std::map<ArenaLease*, std::shared_ptr<ArenaLease>> leases_;
   std::shared_ptr<uint64_t> last_content_ = std::make_shared<uint64_t>(0);
   std::shared_ptr<LoopGate> gate_ = std::make_shared<LoopGate>(loop_);
   uint64_t rejected_ = 0;
@@ -139,6 +145,7 @@ void Server::stop() {
   listener_.reset();
   for (auto& [key, greeted] : std::exchange(greetings_, {})) greeted.greeting->cancel();
   for (auto& [key, relay] : std::exchange(relays_, {})) relay->close();
+  for (auto& [key, lease] : std::exchange(leases_, {})) lease->close();
   // Each close() takes its session out of the map.
   while (!sessions_.empty()) {
     std::shared_ptr<SessionImpl> session = sessions_.begin()->second;
@@ -236,9 +243,10 @@ void Server::on_decided(Greeting& greeting, Greeting::Protocol protocol, Foreign
     case Greeting::Protocol::kGone: return;
     case Greeting::Protocol::kLocal: break;
   }
-  auto session = std::make_shared<SessionImpl>(
-      SessionSetup{loop_, events_, *this, options_, arena_totals_, last_content_, gate_},
-      std::move(connection), peer, std::move(waiting));
+  auto session =
+      std::make_shared<SessionImpl>(SessionSetup{loop_, events_, *this, options_, arena_totals_,
+                                                 kept_arenas_, last_content_, gate_},
+                                    std::move(connection), peer, std::move(waiting));
   sessions_.emplace(session.get(), session);
   session->start();
 }
@@ -303,6 +311,15 @@ void Server::on_closed(SessionImpl& session) {
   if (found == sessions_.end()) return;
   std::replace(watched_.begin(), watched_.end(), found->second, {});
   sessions_.erase(found);
+}
+
+void Server::keep(ForeignSocket connection, const Credentials& peer,
+                  const std::vector<std::shared_ptr<Arena>>& arenas) {
+  auto lease = std::make_shared<ArenaLease>(
+      loop_, std::move(connection), peer, kept_arenas_,
+      [self = shared_from_this()](ArenaLease& ended) { self->leases_.erase(&ended); });
+  leases_.emplace(lease.get(), lease);
+  lease->start(arenas);
 }
 
 // --- Watching.

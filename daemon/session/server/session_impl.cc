@@ -199,9 +199,10 @@ void SessionImpl::receive_at_door() {
   Doors::of_process().run(
       attach_.peer.uid,
       [weak = weak_from_this(), gate = setup_.gate, incoming = incoming_, socket = socket_.socket(),
-       account = Account{setup_.options.ledger, attach_.peer.uid}] {
+       account = Account{setup_.options.ledger, attach_.peer.uid}, peer = attach_.peer,
+       kept = setup_.kept_arenas] {
         const MessageReader::Read read = incoming->reader.receive(socket->get());
-        if (read == MessageReader::Read::kMessage) incoming->prepare(account);
+        if (read == MessageReader::Read::kMessage) incoming->prepare(account, peer, *kept);
         gate->post([weak, read] {
           const auto self = weak.lock();
           if (!self) return;
@@ -220,10 +221,13 @@ void SessionImpl::receive_at_door() {
 }
 
 // The door maps and seals the arena: sealing sleeps while the client allocates pages.
-void SessionImpl::Incoming::prepare(const Account& account) {
+void SessionImpl::Incoming::prepare(const Account& account, const Credentials& peer,
+                                    KeptArenas& kept_arenas) {
   if (reader.type() != RUEDA_ABI_ARENA_ADD || reader.descriptors().size() != 1) return;
   const auto request = reader.body_as<rueda_abi_arena>();
-  arena.emplace(ArenaTable::map(reader.descriptors().front().get(), request.bytes, account));
+  const int memfd = reader.descriptors().front().get();
+  kept = kept_arenas.take(peer, memfd, request.bytes);
+  if (kept == nullptr) arena.emplace(ArenaTable::map(memfd, request.bytes, account));
 }
 
 void SessionImpl::on_read(MessageReader::Read read) {
@@ -274,6 +278,7 @@ void SessionImpl::handle_message() {
     case RUEDA_ABI_DEVICE_REMOVE: return handle_device_remove();
     case RUEDA_ABI_ASK_NONFINITE: return setup_.events.on_nonfinite_asked(*this);
     case RUEDA_ABI_DETACH: return handle_detach();
+    case RUEDA_ABI_RESET: return handle_reset();
     default: return fail(std::string("attached a second time on one connection") + kCorrupt);
   }
 }
@@ -350,6 +355,15 @@ void SessionImpl::handle_detach() {
   // If the client was gone before the reply, it has said goodbye all the same.
   state_ = State::kFailing;
   setup_.events.on_detached(*this);
+  close();
+}
+
+void SessionImpl::handle_reset() {
+  answer(Status::ok());
+  state_ = State::kFailing;
+  setup_.events.on_detached(*this);
+  if (state_ == State::kClosed) return;
+  setup_.owner.keep(socket_.release(), attach_.peer, arenas_.all());
   close();
 }
 
@@ -611,6 +625,10 @@ void SessionImpl::handle_arena_add() {
     return answer(Status(Code::kInvalidArgument,
                          "an arena comes with one descriptor and a reserved field of 0, not " +
                              std::to_string(descriptors) + " descriptors"));
+  }
+  if (incoming_->kept != nullptr) {
+    const Result<uint32_t> id = arenas_.add(std::exchange(incoming_->kept, nullptr));
+    return answer(id.status(), id.is_ok() ? id.value() : 0);
   }
   Result<ArenaMemory> arena = std::move(*incoming_->arena);
   incoming_->arena.reset();

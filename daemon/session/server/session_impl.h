@@ -18,6 +18,7 @@
 #include "daemon/base/loop_gate.h"
 #include "daemon/session/memory/arena.h"
 #include "daemon/session/memory/device_table.h"
+#include "daemon/session/memory/kept_arenas.h"
 #include "daemon/session/memory/shared_rings.h"
 #include "daemon/session/records/wire.h"
 #include "daemon/session/server/foreign_stream.h"
@@ -46,6 +47,10 @@ class SessionOwner {
   // The session has found its ring empty. If this returns true, look_at_ring() will be called again
   // and again, and rest() at the end; until then the client need not ring.
   virtual bool keeps_watch(SessionImpl& session) = 0;
+  // The process of a session that ends will come back, and keeps these arenas and this connection
+  // until then.
+  virtual void keep(ForeignSocket connection, const Credentials& peer,
+                    const std::vector<std::shared_ptr<Arena>>& arenas) = 0;
 };
 
 struct SessionSetup {
@@ -54,6 +59,7 @@ struct SessionSetup {
   SessionOwner& owner;
   const ServerOptions& options;
   std::shared_ptr<ArenaTotals> arena_totals;
+  std::shared_ptr<KeptArenas> kept_arenas;
   // The content of the last submission that any session of the server checked.
   std::shared_ptr<uint64_t> last_content;
   std::shared_ptr<LoopGate> gate;  // The way back to the loop, for work at doors.
@@ -148,6 +154,7 @@ class SessionImpl final : public Session, public std::enable_shared_from_this<Se
   void seal_at_door(ForeignFd memory);
   void handle_device_remove();
   void handle_detach();
+  void handle_reset();
 
   void wait_doorbell();
   void drain();
@@ -192,11 +199,12 @@ class SessionImpl final : public Session, public std::enable_shared_from_this<Se
   // that the door has mapped travels with the message.
   struct Incoming {
     explicit Incoming(uid_t user) : reader(user) {}
-    // Maps the message's arena, if it brings one. It is called at the door once the message is
-    // complete.
-    void prepare(const Account& account);
+    // Maps the message's arena, if it brings one, or finds that the process has had it before. It
+    // is called at the door once the message is complete.
+    void prepare(const Account& account, const Credentials& peer, KeptArenas& kept);
     MessageReader reader;
     std::optional<Result<ArenaMemory>> arena;
+    std::shared_ptr<Arena> kept;
   };
   std::shared_ptr<Incoming> incoming_;
   bool is_at_door_ = false;

@@ -8,7 +8,9 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 
+#include "client/include/rueda/rueda.h"
 #include "daemon/base/limits.h"
+#include "daemon/session/memory/kept_arenas.h"
 #include "tests/session/raw_client.h"
 
 namespace rueda::session {
@@ -129,6 +131,78 @@ TEST(ArenaTable, MemoryLivesWithItsLastHolder) {
   held.reset();
   EXPECT_EQ(totals->arenas.load(), 0u);
   EXPECT_EQ(totals->bytes.load(), 0u);
+}
+
+// --- Arenas of a process that comes back
+
+class KeptArenasTest : public SessionTest {
+ protected:
+  int32_t add(RawClient& client, int memfd, uint64_t bytes) {
+    rueda_abi_arena body{.bytes = bytes, .arena_id = 0, .reserved = 0};
+    return request(client, RUEDA_ABI_ARENA_ADD, &body, sizeof(body), {memfd}).code;
+  }
+};
+
+// A second handing over cannot map the memory, so that all of it was copied after a reset.
+TEST_F(KeptArenasTest, ArenasAreKeptForAProcessThatComesBack) {
+  start_server();
+  UniqueFd memfd = make_memfd(8192);
+  auto before = attach();
+  ASSERT_EQ(add(*before, memfd.get(), 8192), 0);
+  const Arena* const arena = events_.sessions.at(0)->arenas().at(0).get();
+  EXPECT_EQ(request(*before, RUEDA_ABI_RESET, nullptr, 0).code, 0);
+  EXPECT_EQ(events_.detached, 1);
+  EXPECT_EQ(server_->stats().sessions, 0u);
+  EXPECT_EQ(server_->stats().arenas, 1u);
+  EXPECT_FALSE(before->is_closed());
+
+  auto after = attach();
+  EXPECT_EQ(add(*after, memfd.get(), 4096), RUEDA_ERR_INVALID_ARGUMENT) << "its size";
+  ASSERT_EQ(add(*after, memfd.get(), 8192), 0);
+  EXPECT_EQ(events_.sessions.at(1)->arenas().at(0).get(), arena);
+  EXPECT_EQ(add(*after, memfd.get(), 8192), RUEDA_ERR_INVALID_ARGUMENT) << "once";
+  before->close();
+  pump_until([&] { return loop_.poll() == 0; }, "quiet");
+  EXPECT_EQ(server_->stats().arenas, 1u) << "the new session has it";
+  EXPECT_TRUE(events_.lost.empty());
+}
+
+TEST_F(KeptArenasTest, KeptArenasGoWithTheConnectionThatKeepsThem) {
+  start_server();
+  UniqueFd memfd = make_memfd(8192);
+  auto before = attach();
+  ASSERT_EQ(add(*before, memfd.get(), 8192), 0);
+  EXPECT_EQ(request(*before, RUEDA_ABI_RESET, nullptr, 0).code, 0);
+  before->close();
+  pump_until([&] { return server_->stats().arenas == 0; }, "the end of the arena");
+  auto after = attach();
+  EXPECT_EQ(add(*after, memfd.get(), 8192), RUEDA_ERR_INVALID_ARGUMENT);
+}
+
+TEST_F(KeptArenasTest, WhoeverSpeaksOverAConnectionThatKeepsArenasLosesThem) {
+  start_server();
+  UniqueFd memfd = make_memfd(8192);
+  auto before = attach();
+  ASSERT_EQ(add(*before, memfd.get(), 8192), 0);
+  EXPECT_EQ(request(*before, RUEDA_ABI_RESET, nullptr, 0).code, 0);
+  before->send(RUEDA_ABI_RESET, nullptr, 0);
+  pump_until([&] { return server_->stats().arenas == 0; }, "the end of the arena");
+  EXPECT_TRUE(before->is_closed());
+}
+
+TEST(KeptArenas, AreFoundByTheirProcessAndTheirFileAlone) {
+  KeptArenas kept;
+  const Credentials owner{100, 7, 7};
+  ArenaTable table(std::make_shared<ArenaTotals>());
+  UniqueFd memfd = make_memfd(8192);
+  ASSERT_TRUE(add(table, memfd.get(), 8192).is_ok());
+  kept.put(owner, table.all());
+  EXPECT_EQ(kept.take({101, 7, 7}, memfd.get(), 8192), nullptr) << "another process";
+  EXPECT_EQ(kept.take({100, 8, 7}, memfd.get(), 8192), nullptr) << "another user";
+  EXPECT_EQ(kept.take(owner, make_memfd(8192).get(), 8192), nullptr) << "another file";
+  EXPECT_EQ(kept.take(owner, memfd.get(), 4096), nullptr) << "another size";
+  EXPECT_EQ(kept.take(owner, memfd.get(), 8192), table.find(1));
+  EXPECT_EQ(kept.take(owner, memfd.get(), 8192), nullptr);
 }
 
 TEST_F(SessionTest, ArenasComeAndGo) {
