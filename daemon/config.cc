@@ -253,10 +253,12 @@ void define_work(CLI::App& app, Config& config) {
       ->envname("RUEDAD_GPU_DIRECT")
       ->check(CLI::IsMember({"auto", "no"}))
       ->capture_default_str();
-  app.add_option("--timeout-ms", config.timeout_ms,
-                 "How long a peer may be silent or make no progress; other waits derive from it")
-      ->envname("RUEDAD_TIMEOUT_MS")
-      ->check(CLI::Range(int64_t{100}, int64_t{3'600'000}))
+  app.add_option("--failure-timeout", config.failure_timeout_seconds,
+                 "Seconds that a peer may be silent or make no progress; other waits derive from "
+                 "it, and it is the same on all nodes of a job")
+      ->envname("RUEDAD_FAILURE_TIMEOUT")
+      ->check(CLI::Range(0.1, 3'600.0))
+      ->check(is_number())
       ->capture_default_str();
   app.add_option("--start-timeout-ms", config.start_timeout_ms,
                  "How long the ranks of a job may take to arrive")
@@ -368,6 +370,10 @@ void take_free_ports(int argc, char** argv, Config& config) {
 }
 
 }  // namespace
+
+int64_t failure_timeout_ms(const Config& config) {
+  return std::llround(config.failure_timeout_seconds * 1000);
+}
 
 std::variant<Config, int> read_config(int argc, char** argv) {
   Config config;

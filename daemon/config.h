@@ -52,7 +52,7 @@ struct Config {
     uint64_t tensor_bytes = 0;
     uint64_t staging_bytes = 0;
   } quota;
-  int64_t timeout_ms = 10'000;
+  double failure_timeout_seconds = 5;
   int64_t start_timeout_ms = 60'000;
   double stall_check_seconds = 10;    // 0 means that stalls are not looked for.
   double stall_shutdown_seconds = 0;  // 0 means that a stall never ends a job.
@@ -69,6 +69,9 @@ struct Config {
   // For a private daemon, a descriptor whose other end its launcher holds as long as it lives.
   int leash_fd = -1;
 };
+
+// Returns the failure timeout in milliseconds.
+int64_t failure_timeout_ms(const Config& config);
 
 // Returns the settings, or the exit code with which the program has to end (after help, version, or
 // a bad flag: the text has been printed).

@@ -74,7 +74,7 @@ engine::EngineOptions engine_options(const Config& config, bool uses_rdma) {
   options.chunk_bytes = config.chunk_bytes;
   options.streams = config.streams;
   options.staging_bytes = config.staging_bytes;
-  options.timeout_ms = config.timeout_ms;
+  options.timeout_ms = failure_timeout_ms(config);
   options.tree = config.tree;
   options.start_timeout_ms = config.start_timeout_ms;
   options.stall.check_ms = static_cast<TicksMs>(config.stall_check_seconds * 1000);
@@ -222,7 +222,8 @@ class Daemon {
         options_(engine_options(config_, rdma_.is_used)),
         metrics_({RUEDA_VERSION, config_.node_id, reduce::simd_target()}),
         data_loops_(make_data_loops(config_, rdma_, metrics_, awake_loop_)),
-        plane_(control_loop_, metrics_, {config_.node_id, random_number(), config_.timeout_ms}),
+        plane_(control_loop_, metrics_,
+               {config_.node_id, random_number(), failure_timeout_ms(config_)}),
         loop_watch_(watch_loops()),
         signals_(control_loop_, SIGTERM, SIGINT),
         leash_(control_loop_),

@@ -203,6 +203,10 @@ std::string jobs_table(const v1::ListJobsReply& reply) {
       notes += job.job_id() + ": process set " + std::to_string(set.id()) + ": ranks " +
                joined(set.ranks(), ", ") + (set.locked() ? ", locked" : "") + "\n";
     }
+    if (job.nodes() > 1) {
+      notes +=
+          job.job_id() + ": failure timeout: " + std::to_string(job.failure_timeout_ms()) + " ms\n";
+    }
     for (const v1::ListJobsReply::Generation& generation : job.generations()) {
       notes += job.job_id() + ": generation " + std::to_string(generation.epoch()) + ", " +
                clock_text(generation.began_ms()) + ": " + std::to_string(generation.ranks()) +

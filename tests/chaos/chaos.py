@@ -56,7 +56,7 @@ class Node:
             "ip", "netns", "exec", self.test.spaces[self.number],
             os.path.join(self.test.build, "bin", "ruedarun"), "-np", "1", "--nnodes", str(self.test.NODES), "--node-rank",
             str(self.number), "--min-np", "1", "--rdzv-endpoint", f"10.77.0.1:{PORT}", "--rdzv-secret-file", self.test.secret,
-            "--rank-timeout", "2", "--max-restarts", "10000", f"--daemon-arg=--timeout-ms={TIMEOUT_MS}", PYTHON,
+            "--rank-timeout", "2", "--max-restarts", "10000", f"--failure-timeout={TIMEOUT_MS / 1000}", PYTHON,
             os.path.join(FOLDER, "chaos_rank.py"), self.test.logs, "5000"
         ])
 

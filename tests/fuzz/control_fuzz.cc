@@ -20,10 +20,12 @@
 #include "daemon/base/check.h"
 #include "daemon/base/parts.h"
 #include "daemon/core/job/job.h"
+#include "daemon/core/job/shared_settings.h"
 #include "daemon/core/messages/fusion.h"
 #include "daemon/engine/operation/build_operation.h"
 #include "daemon/service/convert/convert.h"
 #include "daemon/service/convert/convert_plan.h"
+#include "daemon/service/convert/convert_settings.h"
 #include "tests/fuzz/program.h"
 
 namespace rueda {
@@ -92,16 +94,7 @@ class Victim {
       join.Clear();
       join.set_layout_hash(layout_.hash());
       join.set_data_address("127.0.0.1:3");
-      join.set_coordination(core::to_string(options_.agreement.mode));
-      join.set_cache_capacity(options_.agreement.cache_capacity);
-      if (core::has_cycle(options_.agreement.mode)) {
-        join.set_cycle_time_us(static_cast<uint64_t>(options_.agreement.cycle_time_us));
-        join.set_sleep_agreed_every(static_cast<uint32_t>(options_.agreement.sleep_agreed_every));
-      }
-      join.set_fan_in(static_cast<uint32_t>(options_.agreement.tree_fan_in));
-      join.set_algorithm(core::to_string(options_.algorithm));
-      join.set_reducer(core::to_string(options_.reducer));
-      join.set_inter_node(core::to_string(options_.inter_node));
+      fill_settings(core::shared_settings(options_), *join.mutable_settings());
       for (const Rank rank : layout_.node(child).ranks) join.add_attached_ranks(rank.value);
       for (const NodeIndex node : core_.links().reached_by(child)) {
         if (node == child) continue;
@@ -425,6 +418,7 @@ class Victim {
         join.set_layout_hash(layout_.hash());
         join.add_attached_ranks(static_cast<int32_t>(bytes_.number()));
         join.add_below()->set_node(static_cast<int32_t>(bytes_.number()));
+        join.add_settings()->set_name(any_name());
       }
     }
   }

@@ -79,6 +79,6 @@ second=
 wait "$first"
 first=
 grep '^told: ' "$shared/output-1"
-echo "right results between two machines; ranks knew of a machine's death after $took_ms ms, with --timeout-ms $timeout_ms"
+echo "right results between two machines; ranks knew of a machine's death after $took_ms ms, with a failure timeout of that many ms: $timeout_ms"
 [ "$took_ms" -le $((timeout_ms + 1000)) ] || { echo "that is more than the timeout and a second" >&2; exit 1; }
 is_good=yes

@@ -73,7 +73,7 @@ TEST_F(ConfigTest, Defaults) {
   EXPECT_EQ(config.chunk_bytes, 256u << 10);
   EXPECT_EQ(config.staging_bytes, 64u << 20);
   EXPECT_EQ(config.reduce_threads, 0);
-  EXPECT_EQ(config.timeout_ms, 10'000);
+  EXPECT_EQ(config.failure_timeout_seconds, 5);
   EXPECT_EQ(config.start_timeout_ms, 60'000);
   EXPECT_EQ(config.stall_check_seconds, 10);
   EXPECT_EQ(config.stall_shutdown_seconds, 0);
@@ -107,7 +107,7 @@ TEST_F(ConfigTest, EverySettingHasAVariable) {
   env("RUEDAD_COORDINATION", "cached");
   env("RUEDAD_CHUNK_BYTES", "8K");
   env("RUEDAD_STAGING_BYTES", "1G");
-  env("RUEDAD_TIMEOUT_MS", "500");
+  env("RUEDAD_FAILURE_TIMEOUT", "0.5");
   env("RUEDAD_START_TIMEOUT_MS", "700");
   env("RUEDAD_REDUCE_THREADS", "3");
   env("RUEDAD_TCP_CONGESTION", "system");
@@ -127,7 +127,7 @@ TEST_F(ConfigTest, EverySettingHasAVariable) {
   EXPECT_EQ(config.chunk_bytes, 8192u);
   EXPECT_EQ(config.staging_bytes, 1u << 30);
   EXPECT_EQ(config.reduce_threads, 3);
-  EXPECT_EQ(config.timeout_ms, 500);
+  EXPECT_EQ(failure_timeout_ms(config), 500);
   EXPECT_EQ(config.start_timeout_ms, 700);
   EXPECT_EQ(config.tcp_congestion, "system");
   EXPECT_EQ(config.streams, 4u);
@@ -162,8 +162,8 @@ TEST_F(ConfigTest, ValuesThatCannotBeAreRefusedAndNamed) {
                                                                {"--fusion-threshold", "-1"},
                                                                {"--fusion-threshold", "1X"},
                                                                {"--coordination", "telepathy"},
-                                                               {"--timeout-ms", "99"},
-                                                               {"--timeout-ms", "soon"},
+                                                               {"--failure-timeout", "0.099"},
+                                                               {"--failure-timeout", "soon"},
                                                                {"--start-timeout-ms", "0"},
                                                                {"--control-port", "65536"},
                                                                {"--data-port", "-1"},
@@ -204,7 +204,7 @@ TEST_F(ConfigTest, UnknownFlagsKeysAndFilesAreErrors) {
 }
 
 TEST_F(ConfigTest, AValueInTheEnvironmentIsCheckedToo) {
-  env("RUEDAD_TIMEOUT_MS", "1");
+  env("RUEDAD_FAILURE_TIMEOUT", "0.01");
   EXPECT_NE(bad({}).first, 0);
 }
 
@@ -266,7 +266,7 @@ TEST_F(ConfigTest, TheExampleOfTheSystemdUnitIsRight) {
   EXPECT_EQ(config.data_ports, defaults.data_ports);
   EXPECT_EQ(config.http_port, defaults.http_port);
   EXPECT_EQ(config.fusion_threshold_bytes, defaults.fusion_threshold_bytes);
-  EXPECT_EQ(config.timeout_ms, defaults.timeout_ms);
+  EXPECT_EQ(config.failure_timeout_seconds, defaults.failure_timeout_seconds);
   EXPECT_EQ(config.tcp_congestion, defaults.tcp_congestion);
   EXPECT_EQ(config.log_level, defaults.log_level);
   EXPECT_EQ(config.log_format, defaults.log_format);

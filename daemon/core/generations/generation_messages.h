@@ -7,6 +7,7 @@
 
 #include "daemon/core/generations/generation.h"
 #include "daemon/core/messages/recovery_messages.h"
+#include "daemon/core/model/settings.h"
 
 namespace rueda::core {
 
@@ -21,6 +22,7 @@ struct Present {
   int awaited = 0;        // Processes that were in it, live, and are not attached again yet.
   std::string reason;     // Why it is over, as far as the sender knows; for people.
   bool finished = false;  // Some process of the job has ended well: newcomers come too late.
+  Settings settings{};    // They must be those of the job, or the node is not taken in.
 };
 // Answers Present: "I have heard you." Whoever does not hear it goes to another node.
 struct Heard {
@@ -28,6 +30,7 @@ struct Heard {
   // the sender; empty if it knows none.
   std::string leader;
   bool finished = false;  // As in Present.
+  std::string refusal{};  // Why the node that is answered cannot take part; empty if it can.
 };
 
 // Paxos for one value (ballots.h) among the members of the generation that is over.

@@ -155,7 +155,7 @@ bool Generations::has_newcomers() const {
 void Generations::note_newcomer(TicksMs now, const NodeOffer& offer, GenerationsOutput& output) {
   const auto it = newcomers_.find(offer.id.node_id);
   if (it != newcomers_.end() && it->second.said.offer.id.incarnation > offer.id.incarnation) return;
-  newcomers_[offer.id.node_id] = {now, Present{0, offer, false, 0, {}, false}};
+  newcomers_[offer.id.node_id] = {now, Present{0, offer, false, 0, {}, false, {}}};
   for (int i = 0; i < size_of_known(); ++i) {
     const MemberId& member = known_->node(NodeIndex{i}).id;
     // The daemon that was a member has been followed by another.
@@ -165,6 +165,20 @@ void Generations::note_newcomer(TicksMs now, const NodeOffer& offer, Generations
     }
   }
   tell_of_newcomers(now, output);
+}
+
+std::string Generations::refusal_of(const Present& present) const {
+  if (!known_ || known_->find(present.offer.id).value >= 0) return {};
+  return difference(options_.job, {self_.node_id, options_.settings},
+                    {present.offer.id.node_id, present.settings})
+      .value_or("");
+}
+
+// A member is one whose settings have been compared: who refuses it is wrong.
+void Generations::on_refused(const std::string& why, GenerationsOutput& output) {
+  if (state_ != State::kOutside) return;
+  output.over = Status(Code::kMismatch, why);
+  state_ = State::kOver;
 }
 
 void Generations::tell_of_newcomers(TicksMs now, GenerationsOutput& output) {
@@ -243,7 +257,10 @@ void Generations::send_present(const std::string& to, GenerationsOutput& output)
   const bool forms = state_ == State::kForming;
   // A daemon that follows another is not taken for behind it.
   const uint64_t number = (uint64_t{lives_} << 32) | ++presents_;
-  send(to, Present{number, offer(), forms, forms ? awaited() : 0, reason_, finished_}, output);
+  send(
+      to,
+      Present{number, offer(), forms, forms ? awaited() : 0, reason_, finished_, options_.settings},
+      output);
 }
 
 void Generations::send_present_to_all(GenerationsOutput& output) {
@@ -450,6 +467,7 @@ void Generations::on_message(TicksMs now, const GenerationMessage& message,
   if (from.value >= 0) note_word(now, from);
   if (const auto* heard = std::get_if<Heard>(&message.body)) {
     note_finished(heard->finished, output);
+    if (!heard->refusal.empty()) return on_refused(heard->refusal, output);
     return follow(now, heard->leader);
   }
   if (const auto* present = std::get_if<Present>(&message.body)) {
@@ -485,11 +503,15 @@ void Generations::on(TicksMs now, const GenerationMessage& message, const Presen
   auto& last = last_present_[message.from.node_id];
   if (std::pair(message.from.incarnation, present.number) <= last) return;
   last = {message.from.incarnation, present.number};
+  const std::string refusal = refusal_of(present);
+  if (!refusal.empty()) {
+    return send(message.from_address, Heard{leader_address(), finished_, refusal}, output);
+  }
   note_finished(present.finished, output);
   if (known_ && message.epoch < next_epoch()) {
     send(message.from_address, LearnGeneration{known_}, output);
   } else {
-    send(message.from_address, Heard{leader_address(), finished_}, output);
+    send(message.from_address, Heard{leader_address(), finished_, {}}, output);
   }
   const NodeIndex from = known_ ? known_->find(message.from) : NodeIndex{-1};
   const bool is_voter = from.value >= 0 && index_of_self().value >= 0;

@@ -43,6 +43,9 @@ struct GenerationOptions {
   TicksMs attach_ms = 60'000;
   // How long processes wait for a generation before the job is over on their node.
   TicksMs elastic_timeout_ms = 600'000;
+  // What the nodes of the first generation have compared (Join). Nodes that come later are refused
+  // if theirs differ.
+  Settings settings;
 };
 
 // What has to be done, in this order.
@@ -148,6 +151,9 @@ class Generations {
   // Returns whether a process waits here that is not in the generation that runs.
   bool has_newcomers() const;
   void note_newcomer(TicksMs now, const NodeOffer& offer, GenerationsOutput& output);
+  // Returns why the node that says this cannot be taken in; empty if it can.
+  std::string refusal_of(const Present& present) const;
+  void on_refused(const std::string& why, GenerationsOutput& output);
   // On the node that leads the generation that runs: says once of each newcomer that it is there.
   void tell_of_newcomers(TicksMs now, GenerationsOutput& output);
   void form(TicksMs now, const std::string& reason, GenerationsOutput& output);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "daemon/core/job/shared_settings.h"
+#include "daemon/core/model/settings.h"
 #include "daemon/core/schedules/ring_order.h"
 
 namespace rueda::core {
@@ -23,21 +25,9 @@ void Forming::tell(Output& output) {
   }
   Join join;
   join.layout_hash = layout_.hash();
-  join.coordination = options_.agreement.mode;
-  join.cache_capacity = options_.agreement.cache_capacity;
-  if (has_cycle(options_.agreement.mode)) {
-    join.cycle_time_us = options_.agreement.cycle_time_us;
-    join.sleep_agreed_every = options_.agreement.sleep_agreed_every;
-  }
   join.data_address = options_.data_address;
   join.rack = options_.rack;
-  join.fan_in = options_.agreement.tree_fan_in;
-  join.algorithm = options_.algorithm;
-  join.servers = options_.servers;
-  join.is_tuned = options_.is_tuned;
-  join.reducer = options_.reducer;
-  join.is_over_grpc = options_.is_over_grpc;
-  join.inter_node = options_.inter_node;
+  join.settings = shared_settings(options_);
   join.attached = ranks_.attached();
   for (const auto& [node, joined] : joined_) {
     join.below.push_back(
@@ -107,90 +97,14 @@ bool Forming::nobody_waits() const {
 Status Forming::check(NodeIndex from, const Join& join) const {
   const std::string& theirs = layout_.node(from).node_id;
   const std::string& ours = layout_.node(self_).node_id;
-  const auto mismatch = [&](const std::string& what) { return Status(Code::kMismatch, what); };
   if (join.layout_hash != layout_.hash()) {
-    return mismatch("node " + theirs + " was told another layout of job " + options_.job +
-                    " than node " + ours +
-                    "; start the launchers of all nodes with the same options");
+    return {Code::kMismatch, "node " + theirs + " was told another layout of job " + options_.job +
+                                 " than node " + ours +
+                                 "; start the launchers of all nodes with the same options"};
   }
-  const AgreementOptions& agreement = options_.agreement;
-  if (join.coordination != agreement.mode) {
-    return mismatch("job " + options_.job + " has coordination \"" + to_string(agreement.mode) +
-                    "\" on node " + ours + " and \"" + to_string(join.coordination) +
-                    "\" on node " + theirs + "; give --coordination the same value on all nodes");
-  }
-  if (join.cache_capacity != agreement.cache_capacity) {
-    return mismatch("job " + options_.job + " has a cache of " +
-                    std::to_string(agreement.cache_capacity) + " tensors on node " + ours +
-                    " and of " + std::to_string(join.cache_capacity) + " on node " + theirs +
-                    "; give --cache-capacity the same value on all nodes");
-  }
-  if (Status status = check_cycle(from, join); !status.is_ok()) return status;
-  if (join.algorithm != options_.algorithm) {
-    return mismatch("job " + options_.job + " has algorithm \"" + to_string(options_.algorithm) +
-                    "\" on node " + ours + " and \"" + to_string(join.algorithm) + "\" on node " +
-                    theirs + "; give --algorithm the same value on all nodes");
-  }
-  if (join.fan_in != agreement.tree_fan_in) {
-    const auto describe = [](int fan_in) {
-      return fan_in == 0 ? std::string("no tree") : "a tree of fan-in " + std::to_string(fan_in);
-    };
-    return mismatch("job " + options_.job + " has " + describe(agreement.tree_fan_in) +
-                    " on node " + ours + " and " + describe(join.fan_in) + " on node " + theirs +
-                    "; give --tree-threshold and --tree-fan-in the same values on all nodes");
-  }
-  if (join.servers != options_.servers) {
-    return mismatch("job " + options_.job + " has " + std::to_string(options_.servers) +
-                    " servers on node " + ours + " and " + std::to_string(join.servers) +
-                    " on node " + theirs + "; give --servers the same value on all nodes");
-  }
-  if (join.is_tuned != options_.is_tuned) {
-    return mismatch("job " + options_.job + " is autotuned, or replays a plan, on node " +
-                    (join.is_tuned ? theirs : ours) + " and not on node " +
-                    (join.is_tuned ? ours : theirs) +
-                    "; give --autotune or --plan on all nodes, or on none");
-  }
-  if (join.reducer != options_.reducer) {
-    return mismatch("job " + options_.job + " has reducer \"" + to_string(options_.reducer) +
-                    "\" on node " + ours + " and \"" + to_string(join.reducer) + "\" on node " +
-                    theirs + "; give --reducer the same value on all nodes");
-  }
-  if (join.is_over_grpc != options_.is_over_grpc) {
-    return mismatch("job " + options_.job + " has its data over gRPC on node " +
-                    (join.is_over_grpc ? theirs : ours) + " and not on node " +
-                    (join.is_over_grpc ? ours : theirs) +
-                    "; start the daemons of all nodes with --transport grpc, or none of them");
-  }
-  if (join.inter_node != options_.inter_node) {
-    return mismatch("job " + options_.job + " leaves what goes between nodes to \"" +
-                    to_string(options_.inter_node) + "\" on node " + ours + " and to \"" +
-                    to_string(join.inter_node) + "\" on node " + theirs +
-                    "; give --inter-node the same value on all nodes");
-  }
-  return Status::ok();
-}
-
-// The mode is the same on both nodes.
-Status Forming::check_cycle(NodeIndex from, const Join& join) const {
-  const AgreementOptions& agreement = options_.agreement;
-  if (!has_cycle(agreement.mode)) return Status::ok();
-  const std::string& theirs = layout_.node(from).node_id;
-  const std::string& ours = layout_.node(self_).node_id;
-  if (join.cycle_time_us != agreement.cycle_time_us) {
-    return Status(Code::kMismatch, "job " + options_.job + " has a cycle of " +
-                                       std::to_string(agreement.cycle_time_us) + " us on node " +
-                                       ours + " and of " + std::to_string(join.cycle_time_us) +
-                                       " us on node " + theirs +
-                                       "; give --cycle-time-ms the same value on all nodes");
-  }
-  if (join.sleep_agreed_every != agreement.sleep_agreed_every) {
-    return Status(Code::kMismatch,
-                  "job " + options_.job + " agrees on the sleep every " +
-                      std::to_string(agreement.sleep_agreed_every) + " cycles on node " + ours +
-                      " and every " + std::to_string(join.sleep_agreed_every) + " on node " +
-                      theirs + "; give --sleep-agreed-every the same value on all nodes");
-  }
-  return Status::ok();
+  const std::optional<std::string> mismatch =
+      difference(options_.job, {ours, shared_settings(options_)}, {theirs, join.settings});
+  return mismatch ? Status(Code::kMismatch, *mismatch) : Status::ok();
 }
 
 // --- Start -------------------------------------------------------------------------------------

@@ -69,7 +69,6 @@ class Forming {
   void set_deadline();
   // Returns whether what was said is news. An error says that the node `from` has no business to
   // say it.
-  Status check_cycle(NodeIndex from, const Join& join) const;
   Result<bool> note(NodeIndex from, const Join::Below& said);
   std::vector<NodeIndex> choose_ring() const;
   Status describe_timeout() const;

@@ -8,6 +8,7 @@
 #include "daemon/base/ids.h"
 #include "daemon/core/model/inter_node.h"
 #include "daemon/core/model/reducer.h"
+#include "daemon/core/model/settings.h"
 #include "daemon/core/model/tree.h"
 #include "daemon/core/order/agreement.h"
 #include "daemon/core/recovery/recovery.h"
@@ -38,7 +39,10 @@ struct JobOptions {
   TicksMs start_timeout_ms = 60'000;  // The time for all ranks to attach.
   TicksMs join_interval_ms = 300;     // The time between two Joins, which are repeated until Start.
   TicksMs handover_grace_ms = 1'000;  // In a tree: the time for the other nodes to leave, too.
-  TicksMs handover_timeout_ms = 10'000;  // The time for a new parent in the tree to answer.
+  TicksMs handover_timeout_ms = 5'000;  // The time for a new parent in the tree to answer.
+  // The daemon's --failure-timeout, from which its waits derive. It must be the same on all nodes.
+  TicksMs failure_timeout_ms = 5'000;
+  Settings also_shared;  // What the layers above want to be the same on all nodes.
   // The time for the true cause to arrive after a data channel broke.
   TicksMs suspicion_grace_ms = 1'000;
   StallOptions stall;

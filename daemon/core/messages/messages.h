@@ -14,11 +14,8 @@
 #include "daemon/core/messages/plan.h"
 #include "daemon/core/messages/recovery_messages.h"
 #include "daemon/core/messages/stall_messages.h"
-#include "daemon/core/model/coordination.h"
 #include "daemon/core/model/descriptor.h"
-#include "daemon/core/model/inter_node.h"
-#include "daemon/core/model/reducer.h"
-#include "daemon/core/schedules/algorithm.h"
+#include "daemon/core/model/settings.h"
 
 namespace rueda::core {
 
@@ -79,22 +76,9 @@ struct Join {
   uint64_t layout_hash = 0;
   std::string data_address;  // "host:port" of the sender's data plane.
   std::vector<Rank> attached;
-  // These must be the same on all nodes (AgreementOptions, JobOptions), and so must `algorithm` and
-  // `is_tuned`.
-  Coordination coordination = kDefaultCoordination;
-  size_t cache_capacity = 0;
-  int fan_in = 0;  // The fan-in of the job's tree; 0 if the job has no tree.
-  Reducer reducer = Reducer::kNode;
-  InterNode inter_node = InterNode::kRueda;
-  std::vector<Below> below;
-  AlgorithmChoice algorithm = AlgorithmChoice::kAuto;
-  int servers = 1;            // Of the central algorithm.
-  std::string rack{};         // Where the node stands; empty if nobody has said.
-  bool is_tuned = false;      // The job is autotuned, or a plan is replayed (JobOptions).
-  bool is_over_grpc = false;  // The data address speaks gRPC.
-  // In modes with a cycle these two must be the same on all nodes (AgreementOptions); 0 in others.
-  TicksUs cycle_time_us = 0;
-  int sleep_agreed_every = 0;
+  Settings settings;  // They must be the same on all nodes.
+  std::vector<Below> below{};
+  std::string rack{};  // Where the node stands; empty if nobody has said.
 };
 
 // Tells the members, from the coordinator, that every rank is there and the epoch begins.

@@ -50,7 +50,7 @@ struct DataJobOptions {
   uint64_t chunk_bytes = 256 * 1024;
   uint64_t widest_chunk_bytes = 0;     // the most that an operation may be tuned to, if larger
   uint64_t staging_bytes = 64u << 20;  // bound of slots and send buffers, and of held values
-  TicksMs timeout_ms = 10'000;         // to connect, and without progress
+  TicksMs timeout_ms = 5'000;          // to connect, and without progress
   bool corrupt = false;                // a fault that tests plant
   bool shares_staging = false;         // another process adds (Operation::gpu_reduce)
   // Under kFail nothing is held beyond what the ring needs. All nodes have the same policy, and the

@@ -35,7 +35,7 @@ namespace rueda::engine {
 struct DeviceJobOptions {
   std::string who;                   // The worker's name in sentences.
   std::vector<std::string> command;  // The way to start it (GpuWorkerOptions).
-  TicksMs timeout_ms = 10'000;
+  TicksMs timeout_ms = 5'000;
   // The most host memory for tensors on their way between nodes, and the most memory of the device
   // for them.
   uint64_t max_staging_bytes = uint64_t{1} << 30;

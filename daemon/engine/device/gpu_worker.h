@@ -34,7 +34,7 @@ struct GpuWorkerOptions {
   // context.
   TicksMs start_timeout_ms = 30'000;
   // The time without a word while it has something to do, and the time for a batch on the device.
-  TicksMs timeout_ms = 10'000;
+  TicksMs timeout_ms = 5'000;
   uint64_t memory_limit_bytes = 0;  // The memory of a device that it may allocate.
 };
 

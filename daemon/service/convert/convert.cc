@@ -7,6 +7,7 @@
 #include "daemon/base/limits.h"
 #include "daemon/base/one_line.h"
 #include "daemon/service/convert/convert_plan.h"
+#include "daemon/service/convert/convert_settings.h"
 #include "daemon/service/convert/convert_stall.h"
 #include "daemon/service/convert/convert_timeline.h"
 
@@ -41,18 +42,8 @@ struct Writer {
     join.set_layout_hash(from.layout_hash);
     join.set_proof(proof);
     join.set_data_address(from.data_address);
-    join.set_coordination(core::to_string(from.coordination));
-    join.set_cache_capacity(from.cache_capacity);
-    join.set_cycle_time_us(static_cast<uint64_t>(from.cycle_time_us));
-    join.set_sleep_agreed_every(static_cast<uint32_t>(from.sleep_agreed_every));
+    fill_settings(from.settings, *join.mutable_settings());
     for (Rank rank : from.attached) join.add_attached_ranks(rank.value);
-    join.set_is_tuned(from.is_tuned);
-    join.set_fan_in(static_cast<uint32_t>(from.fan_in));
-    join.set_algorithm(core::to_string(from.algorithm));
-    join.set_servers(static_cast<uint32_t>(from.servers));
-    join.set_reducer(core::to_string(from.reducer));
-    join.set_is_over_grpc(from.is_over_grpc);
-    join.set_inter_node(core::to_string(from.inter_node));
     join.set_rack(from.rack);
     for (const core::Join::Below& item : from.below) {
       v1::Join::Below& below = *join.add_below();
@@ -157,28 +148,10 @@ struct Writer {
 };
 
 Result<core::Join> read(const v1::Join& from) {
-  Result<core::Coordination> coordination = core::parse_coordination(from.coordination());
-  if (!coordination.is_ok()) return broken("a coordination that this version does not know");
-  Result<core::AlgorithmChoice> algorithm = core::parse_algorithm(from.algorithm());
-  if (!algorithm.is_ok()) return broken("an algorithm that this version does not know");
-  Result<core::Reducer> reducer = core::parse_reducer(from.reducer());
-  if (!reducer.is_ok()) return broken("a reducer that this version does not know");
-  Result<core::InterNode> inter_node = core::parse_inter_node(from.inter_node());
-  if (!inter_node.is_ok()) return broken("a way between nodes that this version does not know");
-  core::Join to{
-      from.layout_hash(), from.data_address(), {}, coordination.value(), from.cache_capacity()};
+  Result<core::Settings> settings = read_settings(from.settings());
+  if (!settings.is_ok()) return settings.status();
+  core::Join to{from.layout_hash(), from.data_address(), {}, std::move(settings).value()};
   for (int32_t rank : from.attached_ranks()) to.attached.push_back(Rank{rank});
-  to.cycle_time_us =
-      static_cast<TicksUs>(std::min<uint64_t>(from.cycle_time_us(), limits::kMaxCycleTimeUs));
-  to.sleep_agreed_every =
-      static_cast<int>(std::min<uint32_t>(from.sleep_agreed_every(), limits::kMaxSleepAgreedEvery));
-  to.is_tuned = from.is_tuned();
-  to.fan_in = static_cast<int>(std::min<uint32_t>(from.fan_in(), limits::kMaxNodes));
-  to.algorithm = algorithm.value();
-  to.servers = static_cast<int>(std::clamp<uint32_t>(from.servers(), 1, limits::kMaxNodes));
-  to.reducer = reducer.value();
-  to.is_over_grpc = from.is_over_grpc();
-  to.inter_node = inter_node.value();
   to.rack = one_line(from.rack(), kShownNameBytes);
   for (const v1::Join::Below& item : from.below()) {
     core::Join::Below& below =
@@ -411,6 +384,7 @@ Status read_agreement(const v1::JobSpec& from, engine::JobSpec& to) {
   if (Status status = read_servers(from, to); !status.is_ok()) return status;
   if (Status status = read_cycle(from, to); !status.is_ok()) return status;
   to.transport = from.transport();
+  to.failure_timeout_ms = from.failure_timeout_ms();
   if (!from.reducer().empty()) {
     Result<core::Reducer> reducer = core::parse_reducer(from.reducer());
     if (!reducer.is_ok()) {
@@ -457,6 +431,7 @@ Status read_elastic(const v1::JobSpec& from, engine::JobSpec& to) {
   for (const int32_t slot : from.elastic().ended_slots()) {
     elastic.ended_slots.push_back(core::Slot{slot});
   }
+  elastic.slots = std::clamp(from.elastic().slots(), 0, limits::kMaxLocalRanks);
   for (const int32_t slot : from.elastic().finished_slots()) {
     elastic.finished_slots.push_back(core::Slot{slot});
   }

@@ -6,6 +6,7 @@
 #include "daemon/base/limits.h"
 #include "daemon/base/one_line.h"
 #include "daemon/service/convert/convert_plan.h"
+#include "daemon/service/convert/convert_settings.h"
 #include "rueda/v1/control.pb.h"
 
 namespace rueda::service {
@@ -53,10 +54,12 @@ struct GenerationWriter {
     present.set_awaited(from.awaited);
     present.set_reason(from.reason);
     present.set_finished(from.finished);
+    fill_settings(from.settings, *present.mutable_settings());
   }
   void operator()(const core::Heard& from) const {
     to.mutable_heard()->set_leader(from.leader);
     to.mutable_heard()->set_finished(from.finished);
+    to.mutable_heard()->set_refusal(from.refusal);
   }
   void operator()(const core::PrepareGeneration& from) const {
     fill(from.ballot, *to.mutable_prepare());
@@ -128,6 +131,9 @@ Result<core::GenerationMessage> read_present(const v1::GenerationPresent& from,
   present.awaited = from.awaited();
   present.reason = one_line(from.reason(), kMaxReasonBytes);
   present.finished = from.finished();
+  Result<core::Settings> settings = read_settings(from.settings());
+  if (!settings.is_ok()) return settings.status();
+  present.settings = std::move(settings).value();
   to.body = std::move(present);
   return to;
 }
@@ -167,7 +173,8 @@ Result<core::GenerationMessage> decode_generation_message(const std::string& byt
     case v1::GenerationMessage::kPresent: return read_present(from.present(), std::move(to));
     case v1::GenerationMessage::kPromise: return read_promise(from.promise(), std::move(to));
     case v1::GenerationMessage::kHeard:
-      to.body = core::Heard{from.heard().leader(), from.heard().finished()};
+      to.body = core::Heard{from.heard().leader(), from.heard().finished(),
+                            one_line(from.heard().refusal(), kMaxReasonBytes)};
       return to;
     case v1::GenerationMessage::kPrepare:
       to.body = core::PrepareGeneration{read(from.prepare())};

@@ -35,7 +35,7 @@ struct ControlPlaneOptions {
   uint64_t incarnation = 0;
   // The silence after which a link is lost. After a third of that time the peer is asked for a
   // heartbeat.
-  TicksMs timeout_ms = 10'000;
+  TicksMs timeout_ms = 5'000;
   // The most links that no job needs, and the longest time that each of them stays.
   size_t max_strangers = 2 * limits::kMaxStrangers;
   TicksMs stranger_ms = 60'000;

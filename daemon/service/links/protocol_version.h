@@ -5,6 +5,6 @@
 
 namespace rueda::service {
 
-constexpr uint32_t kProtocolVersion = 9;
+constexpr uint32_t kProtocolVersion = 10;
 
 }  // namespace rueda::service

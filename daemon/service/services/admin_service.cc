@@ -27,6 +27,7 @@ void fill_job(const engine::JobSnapshot& from, v1::ListJobsReply::Job& to) {
   to.set_bytes_reduced(from.bytes_reduced);
   to.set_in_flight(from.in_flight);
   to.set_error(from.error);
+  to.set_failure_timeout_ms(static_cast<uint64_t>(from.failure_timeout_ms));
   for (Rank rank : from.missing_ranks) to.add_missing_ranks(rank.value);
   for (const engine::JobSnapshot::ProcessSet& set : from.process_sets) {
     v1::ListJobsReply::ProcessSet& item = *to.add_process_sets();

@@ -60,7 +60,7 @@ class GenerationsTest : public testing::Test {
     return {{name, incarnation}, name + ":1", Epoch{epoch}, std::move(body)};
   }
   Present says(NodeOffer offered, bool forms, int awaited = 0) {
-    return {++number_, std::move(offered), forms, awaited, "a rank of b has died"};
+    return {++number_, std::move(offered), forms, awaited, "a rank of b has died", false, {}};
   }
   GenerationsOutput take(GenerationMessage message, TicksMs now = 0) {
     GenerationsOutput output;
@@ -328,6 +328,45 @@ TEST_F(GenerationsTest, AnOldOfferAfterANewerOneIsDropped) {
   core_.attach(1, Slot{0}, output);
   core_.attach(1, Slot{1}, output);
   EXPECT_TRUE(output.sends.empty()) << "the processes of b are awaited";
+}
+
+// --- Settings ------------------------------------------------------------------------------------
+
+// A node with another --algorithm was taken in once, so that the next generation failed on all
+// nodes, and the one after it, and so on.
+TEST(GenerationsSettings, ANewcomerWithOtherSettingsIsRefusedAndTheJobGoesOn) {
+  GenerationOptions ours = options(1, 5);
+  ours.settings = {{"--algorithm", "auto"}};
+  GenerationOptions theirs = ours;
+  theirs.settings = {{"--algorithm", "ring"}};
+  Generations member_of_job({"a", 1}, "a:1", {}, ours);
+  member_of_job.begin_first(generation(1, {member("a", {{Slot{0}, Rank{0}}})}));
+  Generations newcomer({"n", 1}, "n:1", {"a:1"}, theirs);
+  GenerationsOutput asked;
+  newcomer.attach(0, Slot{0}, asked);
+  // It learns of the job first, and asks to be in its next generation then.
+  for (TicksMs now = 0; now < 1'000 && newcomer.state() != Generations::State::kOver; now += 300) {
+    for (const auto& [address, said] : std::exchange(asked, {}).sends) {
+      GenerationsOutput answers;
+      member_of_job.on_message(now, said, answers);
+      EXPECT_FALSE(answers.hosts_changed);
+      for (const auto& [to, answer] : answers.sends) newcomer.on_message(now, answer, asked);
+    }
+    if (asked.over) break;
+    newcomer.on_time(now + 300, asked);
+  }
+  EXPECT_EQ(asked.over, Status(Code::kMismatch,
+                               "job j has for --algorithm auto on node a and ring on node n; "
+                               "give it the same value on all nodes"));
+  EXPECT_EQ(member_of_job.state(), Generations::State::kRunning);
+}
+
+// Only who has not been taken in yet can be refused: a member's settings have been compared.
+TEST_F(GenerationsTest, AMemberIsNotRefused) {
+  const GenerationsOutput output =
+      take(from("b", Heard{"b:1", false, "job j has for --algorithm nonsense"}));
+  EXPECT_EQ(output.over, std::nullopt);
+  EXPECT_EQ(core_.state(), Generations::State::kRunning);
 }
 
 }  // namespace

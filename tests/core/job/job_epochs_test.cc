@@ -1,8 +1,13 @@
 // Tests how an epoch forms, how its ranks leave, and how the next epoch forms.
 
+#include <functional>
+#include <string>
+#include <vector>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "daemon/core/job/shared_settings.h"
 #include "tests/core/job/job_cluster.h"
 
 namespace rueda::core {
@@ -135,129 +140,90 @@ TEST(JobForming, AJoinCountsWithItsLatestWord) {
 
 TEST(JobForming, AnotherLayoutIsRefusedWithBothNodes) {
   Cluster job({1, 1});
-  job.step(0, MessageArrived{{NodeIndex{1}, Epoch{1}, 0, Join{99, "data1", {Rank{1}}}}});
+  job.step(0, MessageArrived{{NodeIndex{1}, Epoch{1}, 0, Join{99, "data1", {Rank{1}}, {}}}});
   EXPECT_EQ(job.node(0).failed.at(0),
             Status(Code::kMismatch,
                    "node n1 was told another layout of job train than node n0; start the launchers "
                    "of all nodes with the same options"));
 }
 
-TEST(JobForming, AnotherCoordinationIsRefusedWithBothNodesModes) {
-  JobOptions options;
-  options.agreement.mode = Coordination::kLocked;
-  Cluster job({1, 1}, options);
-  const Join join{job.layout().hash(),
-                  "data1",
-                  {Rank{1}},
-                  Coordination::kCached,
-                  options.agreement.cache_capacity};
-  job.step(0, MessageArrived{{NodeIndex{1}, Epoch{1}, 0, join}});
-  EXPECT_EQ(job.node(0).failed.at(0),
-            Status(Code::kMismatch,
-                   "job train has coordination \"locked\" on node n0 and \"cached\" on node n1; "
-                   "give --coordination the same value on all nodes"));
-  EXPECT_STREQ(job.node(1).core->mode(), "locked");
-}
-
-TEST(JobForming, ACacheOfAnotherSizeIsRefusedWithBothNodesSizes) {
-  Cluster job({1, 1});
-  const Join join{job.layout().hash(), "data1", {Rank{1}}, kDefaultCoordination, 7};
-  job.step(0, MessageArrived{{NodeIndex{1}, Epoch{1}, 0, join}});
-  EXPECT_EQ(job.node(0).failed.at(0),
-            Status(Code::kMismatch,
-                   "job train has a cache of 1024 tensors on node n0 and of 7 on node n1; "
-                   "give --cache-capacity the same value on all nodes"));
-}
-
 // Returns the Join that node 1 of a job of two sends.
-Join join_of(const Cluster& job) {
-  return {job.layout().hash(),
-          "data1",
-          {Rank{1}},
-          kDefaultCoordination,
-          AgreementOptions().cache_capacity};
+Join join_of(const Cluster& job, const JobOptions& options = {}) {
+  JobOptions theirs = options;
+  theirs.job = "train";
+  return {job.layout().hash(), "data1", {Rank{1}}, shared_settings(theirs)};
 }
 
-// Each node would sleep by a clock of its own, or wait for a sleep that nobody agrees on.
-TEST(JobForming, AnotherCycleIsRefusedWithBothNodesCycles) {
-  JobOptions options;
-  options.agreement.mode = Coordination::kGlobalSleep;
-  options.agreement.cycle_time_us = 2'500;
-  for (const bool differs_in_time : {true, false}) {
-    Cluster job({1, 1}, options);
-    Join join = join_of(job);
-    join.coordination = Coordination::kGlobalSleep;
-    join.cycle_time_us = differs_in_time ? 5'000 : 2'500;
-    join.sleep_agreed_every = differs_in_time ? 1 : 50;
-    job.step(0, MessageArrived{{NodeIndex{1}, Epoch{1}, 0, join}});
-    EXPECT_EQ(
-        job.node(0).failed.at(0),
-        Status(Code::kMismatch,
-               differs_in_time
-                   ? "job train has a cycle of 2500 us on node n0 and of 5000 us on node n1; give "
-                     "--cycle-time-ms the same value on all nodes"
-                   : "job train agrees on the sleep every 1 cycles on node n0 and every 50 on node "
-                     "n1; give --sleep-agreed-every the same value on all nodes"));
+// What differs between two nodes, and the sentence about it.
+struct Difference {
+  const char* what;
+  std::function<void(JobOptions&)> makes;
+  std::string sentence;
+};
+
+// Nodes with different settings would wait for each other in vain, or have different orders.
+TEST(JobForming, AnotherSettingIsRefusedWithBothNodesValues) {
+  const std::vector<Difference> differences{
+      {"coordination", [](JobOptions& o) { o.agreement.mode = Coordination::kNegotiate; },
+       "--coordination locked on node n0 and negotiate on node n1"},
+      {"cache", [](JobOptions& o) { o.agreement.cache_capacity = 7; },
+       "--cache-capacity 1024 on node n0 and 7 on node n1"},
+      {"algorithm", [](JobOptions& o) { o.algorithm = AlgorithmChoice::kRing; },
+       "--algorithm auto on node n0 and ring on node n1"},
+      {"servers", [](JobOptions& o) { o.servers = 2; }, "--servers 1 on node n0 and 2 on node n1"},
+      {"reducer", [](JobOptions& o) { o.reducer = Reducer::kDevice; },
+       "--reducer node on node n0 and device on node n1"},
+      {"carrier", [](JobOptions& o) { o.inter_node = InterNode::kNccl; },
+       "--inter-node rueda on node n0 and nccl on node n1"},
+      {"tuning", [](JobOptions& o) { o.is_tuned = true; },
+       "--autotune or --plan no on node n0 and yes on node n1"},
+      {"transport", [](JobOptions& o) { o.is_over_grpc = true; },
+       "ruedad --transport another than grpc on node n0 and grpc on node n1"},
+      {"tree", [](JobOptions& o) { o.tree.fan_in = 3; },
+       "ruedad --tree-fan-in 32 on node n0 and 3 on node n1"},
+      {"failure timeout", [](JobOptions& o) { o.failure_timeout_ms = 1'000; },
+       "ruedad --failure-timeout 5000 ms on node n0 and 1000 ms on node n1"},
+      {"what only the engine knows",
+       [](JobOptions& o) {
+         o.also_shared = {{"--min-np", "2"}};
+       },
+       "--min-np no value on node n0 and 2 on node n1"},
+  };
+  for (const Difference& difference : differences) {
+    JobOptions ours;
+    ours.agreement.mode = Coordination::kLocked;
+    Cluster job({1, 1}, ours);
+    JobOptions theirs = ours;
+    difference.makes(theirs);
+    job.step(0, MessageArrived{{NodeIndex{1}, Epoch{1}, 0, join_of(job, theirs)}});
+    EXPECT_EQ(job.node(0).failed.at(0),
+              Status(Code::kMismatch, "job train has for " + difference.sentence +
+                                          "; give it the same value on all nodes"))
+        << difference.what;
   }
 }
 
-// Nodes with different algorithms would wait for each other's channels until a deadline.
-TEST(JobForming, AnotherAlgorithmIsRefusedWithBothNodesAlgorithms) {
-  Cluster job({1, 1});
-  Join join = join_of(job);
-  join.algorithm = AlgorithmChoice::kRing;
-  job.step(0, MessageArrived{{NodeIndex{1}, Epoch{1}, 0, join}});
-  EXPECT_EQ(job.node(0).failed.at(0),
-            Status(Code::kMismatch,
-                   "job train has algorithm \"auto\" on node n0 and \"ring\" on node n1; give "
-                   "--algorithm the same value on all nodes"));
-}
-
-// One end would wait for a hello, and the other for HTTP/2.
-TEST(JobForming, DataOverGrpcOnOneNodeAloneIsRefusedWithBothNodes) {
-  Cluster job({1, 1});
-  Join join = join_of(job);
-  join.is_over_grpc = true;
-  job.step(0, MessageArrived{{NodeIndex{1}, Epoch{1}, 0, join}});
-  EXPECT_EQ(job.node(0).failed.at(0),
-            Status(Code::kMismatch,
-                   "job train has its data over gRPC on node n1 and not on node n0; start the "
-                   "daemons of all nodes with --transport grpc, or none of them"));
-}
-
-TEST(JobForming, AnotherNumberOfServersIsRefusedWithBothNodesNumbers) {
-  Cluster job({1, 1});
-  Join join = join_of(job);
-  join.servers = 2;
-  job.step(0, MessageArrived{{NodeIndex{1}, Epoch{1}, 0, join}});
-  EXPECT_EQ(job.node(0).failed.at(0),
-            Status(Code::kMismatch,
-                   "job train has 1 servers on node n0 and 2 on node n1; give --servers the same "
-                   "value on all nodes"));
-}
-
-// Rings with other members would wait for each other in vain.
-TEST(JobForming, AnotherReducerIsRefusedWithBothNodesReducers) {
-  Cluster job({1, 1});
-  Join join = join_of(job);
-  join.reducer = Reducer::kDevice;
-  job.step(0, MessageArrived{{NodeIndex{1}, Epoch{1}, 0, join}});
-  EXPECT_EQ(job.node(0).failed.at(0),
-            Status(Code::kMismatch,
-                   "job train has reducer \"node\" on node n0 and \"device\" on node n1; give "
-                   "--reducer the same value on all nodes"));
-}
-
-// Tensors would belong to one order on some nodes, and to another order elsewhere.
-TEST(JobForming, AnotherWayBetweenNodesIsRefusedWithBoth) {
-  Cluster job({1, 1});
-  Join join = join_of(job);
-  join.inter_node = InterNode::kNccl;
-  job.step(0, MessageArrived{{NodeIndex{1}, Epoch{1}, 0, join}});
-  EXPECT_EQ(job.node(0).failed.at(0),
-            Status(Code::kMismatch,
-                   "job train leaves what goes between nodes to \"rueda\" on node n0 and to "
-                   "\"nccl\" on node n1; give --inter-node the same value on all nodes"));
+// Each node would sleep by a clock of its own, or wait for a sleep that nobody agrees on.
+TEST(JobForming, AnotherCycleIsRefusedWhereThereIsOne) {
+  JobOptions ours;
+  ours.agreement.mode = Coordination::kGlobalSleep;
+  ours.agreement.cycle_time_us = 2'500;
+  for (const bool differs_in_time : {true, false}) {
+    Cluster job({1, 1}, ours);
+    JobOptions theirs = ours;
+    if (differs_in_time) {
+      theirs.agreement.cycle_time_us = 50;
+    } else {
+      theirs.agreement.sleep_agreed_every = 50;
+    }
+    job.step(0, MessageArrived{{NodeIndex{1}, Epoch{1}, 0, join_of(job, theirs)}});
+    EXPECT_EQ(job.node(0).failed.at(0),
+              Status(Code::kMismatch,
+                     std::string("job train has for ") +
+                         (differs_in_time ? "--cycle-time-ms 2500 us on node n0 and 50 us"
+                                          : "--sleep-agreed-every 1 on node n0 and 50") +
+                         " on node n1; give it the same value on all nodes"));
+  }
 }
 
 // The number of ranks alone was once compared, so that wrong ranks could stand in for missing ones.
@@ -266,12 +232,9 @@ TEST(JobForming, AJoinWithRanksOfAnotherNodeIsRefused) {
     Cluster job({1, 2});
     job.attach(0);
     const uint64_t layout_hash = job.node(0).core->layout().hash();
-    job.step(0, MessageArrived{{NodeIndex{1}, Epoch{1}, 0,
-                                Join{layout_hash,
-                                     "data1",
-                                     {Rank{1}, stray},
-                                     kDefaultCoordination,
-                                     AgreementOptions().cache_capacity}}});
+    job.step(0, MessageArrived{
+                    {NodeIndex{1}, Epoch{1}, 0,
+                     Join{layout_hash, "data1", {Rank{1}, stray}, shared_settings(JobOptions{})}}});
     EXPECT_THAT(job.node(0).started, IsEmpty());
     EXPECT_EQ(job.node(0).failed.at(0),
               Status(Code::kInternal, "node n1 says that rank " + std::to_string(stray.value) +

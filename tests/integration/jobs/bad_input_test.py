@@ -331,7 +331,7 @@ class StartTest(IntegrationTest):
 
     def test_flags(self):
         for arguments, pattern in ((["--no-such-flag"], "no-such-flag"), (["--http-port", "70000"], "http-port"),
-                                   (["--chunk-bytes", "12"], "chunk-bytes"), (["--timeout-ms", "1"], "timeout-ms"),
+                                   (["--chunk-bytes", "12"], "chunk-bytes"), (["--failure-timeout", "0.01"], "failure-timeout"),
                                    (["--nodes", "nonsense"], "nonsense"), (["--node-id", "x" * 64], "node-id"),
                                    (["--fault", "reduce"], "fault"), (["--tcp-congestion", "carrier-pigeon"], "carrier-pigeon"),
                                    (["--log-format", "xml"], "log-format")):

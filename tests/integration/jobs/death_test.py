@@ -65,7 +65,7 @@ class RankDeathTest(Death):
             self.assert_job_runs(daemons, [2, 2])
 
     def test_a_rank_is_named_whose_launcher_has_gone_when_its_daemon_wakes_up(self):
-        daemons = self.start_daemons("alpha", "beta", arguments=["--timeout-ms", "30000"])
+        daemons = self.start_daemons("alpha", "beta", arguments=["--failure-timeout", "30"])
         job = self.loop_on(daemons, [1, 1])
         daemons[1].send(signal.SIGSTOP)
         try:
@@ -174,7 +174,7 @@ class DaemonDeathTest(Death):
         for victim in (0, 1):
             with self.subTest(victim=victim):
                 daemons = self.start_daemons(f"left{victim}", f"right{victim}",
-                                             arguments=["--timeout-ms", str(timeout_ms)])
+                                             arguments=["--failure-timeout", str(timeout_ms / 1000)])
                 job = self.loop_on(daemons, [2, 2])
                 frozen = daemons[victim]
                 frozen_s = time.monotonic()

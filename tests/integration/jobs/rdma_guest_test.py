@@ -26,7 +26,7 @@ LOST_S = 40
 class RdmaTest(IntegrationTest):
 
     def start_node(self, name, *arguments, timeout_ms=PATIENT_TIMEOUT_MS, inside=()):
-        return self.start_daemon(name, *arguments, "--timeout-ms", str(timeout_ms), host=ADDRESS, inside=inside)
+        return self.start_daemon(name, *arguments, "--failure-timeout", str(timeout_ms / 1000), host=ADDRESS, inside=inside)
 
     def start_nodes(self, count, *arguments, timeout_ms=PATIENT_TIMEOUT_MS):
         return [self.start_node(f"node{i}", *arguments, timeout_ms=timeout_ms) for i in range(count)]

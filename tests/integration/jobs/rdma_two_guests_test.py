@@ -64,7 +64,7 @@ class TwoGuestsTest(IntegrationTest):
         self.assert_over_rdma(daemon)
 
     def test_right_results_and_the_death_of_a_machine(self):
-        daemon = self.start_daemon(f"guest{NUMBER}", "--transport", "rdma", "--timeout-ms", str(TIMEOUT_MS), host=ADDRESS)
+        daemon = self.start_daemon(f"guest{NUMBER}", "--transport", "rdma", "--failure-timeout", str(TIMEOUT_MS / 1000), host=ADDRESS)
         say("up")  # Launchers wait for each other for a minute, and a starved machine takes longer to start.
         self.assertTrue(wait_until(lambda: is_said("up", 3 - NUMBER), 2 * PATIENCE_S))
         self.reduce_right(daemon)

@@ -170,7 +170,7 @@ class StandstillTest(Strangers):
         self.assertRegex(said, "node alpha stopped")
 
     def test_a_job_all_of_whose_processes_are_stopped_for_a_while_goes_on(self):
-        daemons = self.start_daemons("alpha", "beta", arguments=("--timeout-ms", "1000"))
+        daemons = self.start_daemons("alpha", "beta", arguments=("--failure-timeout", "1"))
         job = self.start_job(daemons, [1, 1], rank("init", "steps:3:1000", "pause", "steps:3:1000", "shutdown"))
         for number in range(2):
             job.wait_for(number, "^pausing")

@@ -15,7 +15,7 @@ STEPS = int(os.environ.get("RUEDA_STEPS", "20"))
 class ManyDaemonsTest(ScheduleTest):
 
     def test_a_locked_schedule(self):
-        daemons = self.start_daemons(*(f"node{i:02}" for i in range(DAEMONS)), arguments=["--timeout-ms", "30000"])
+        daemons = self.start_daemons(*(f"node{i:02}" for i in range(DAEMONS)), arguments=["--failure-timeout", "30"])
         self.run_locked(daemons, STEPS)
 
 

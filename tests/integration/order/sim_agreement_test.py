@@ -94,7 +94,7 @@ class Nodes:
     def __init__(self, test, count, mode, *rounds, verb="steps"):
         self.count = count
         names = (f"d{len(test.daemons) + i}" for i in range(count))
-        self.daemons = test.start_daemons(*names, arguments=["--coordination", mode, "--timeout-ms", "30000"])
+        self.daemons = test.start_daemons(*names, arguments=["--coordination", mode, "--failure-timeout", "30"])
         actions = [action for steps in rounds for action in ("pause", f"{verb}:{steps}:64")]
         self.job = test.start_job(self.daemons, [1] * count, rank("init", *actions, "pause", "shutdown"))
         self.pauses = 0

@@ -24,7 +24,7 @@ class SlowLinkTest(NamespacesTest):
     NODES = 2
 
     def test_a_node_whose_ranks_have_left_delivers_all_of_it(self):
-        daemons = [self.start_daemon_of(i, "--timeout-ms", str(int(1000 * TIMEOUT_S))) for i in range(2)]
+        daemons = [self.start_daemon_of(i, "--failure-timeout", str(TIMEOUT_S)) for i in range(2)]
         self.shape("add", 0, 1)
         began = time.monotonic()
         job = self.start_job(daemons, [1, 1], [PYTHON, "-c", MODEL])

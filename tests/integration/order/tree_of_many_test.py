@@ -16,7 +16,7 @@ from schedules import MANY_TENSORS, Schedule, ScheduleTest
 DAEMONS = int(os.environ.get("RUEDA_TREE_DAEMONS", "65"))
 STEPS = int(os.environ.get("RUEDA_TREE_STEPS", "50"))
 FAN_IN = 32  # the default
-TIMEOUT = ["--timeout-ms", "60000"]
+TIMEOUT = ["--failure-timeout", "60"]
 
 
 def linked(daemon):

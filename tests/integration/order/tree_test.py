@@ -16,7 +16,7 @@ from harness import SANITIZED, SLOWNESS, by_rank, rank, wait_until
 from schedules import Schedule, ScheduleTest
 
 NODES = 8
-TREE = ["--tree-threshold", "4", "--tree-fan-in", "2", "--timeout-ms", "20000"]
+TREE = ["--tree-threshold", "4", "--tree-fan-in", "2", "--failure-timeout", "20"]
 MODES = ("locked", "negotiate", "cached", "global-sleep", "nonblocking", "event-driven")
 STEPS = 3 if SANITIZED else 10
 # The deadline of the contract, from the death to the error in the other ranks' hands.

@@ -59,7 +59,7 @@ class ElasticNodesTest(ElasticCase):
                 self.assertEqual(self.sizes_of(run, 0)[-1], 3, run.output())
 
     def test_a_daemon_that_stands_still_is_done_without(self):
-        run = self.train(["-np", "3", "--virtual-nodes", "3", "--min-np", "1", "--daemon-arg=--timeout-ms=1000"], LONG)
+        run = self.train(["-np", "3", "--virtual-nodes", "3", "--min-np", "1", "--failure-timeout=1"], LONG)
         self.assert_in_step(run, 2, 21)
         frozen = self.daemon_of(2)
         os.kill(frozen, signal.SIGSTOP)

@@ -63,34 +63,14 @@ TEST(Convert, Join) {
       0xfedcba9876543210,
       "host:1",
       {Rank{0}, Rank{7}},
-      core::Coordination::kGlobalSleep,
-      77,
-      5,
-      core::Reducer::kDevice,
-      core::InterNode::kNccl,
+      {{"--algorithm", "ring"}, {"ruedad --failure-timeout", "5000 ms"}},
       {{NodeIndex{3}, "host:3", {Rank{4}}, "north"}, {NodeIndex{4}, "host:4", {}}},
-      core::AlgorithmChoice::kDirect,
-      3,
-      "south",
-      true,
-      true,
-      2'500,
-      4};
+      "south"};
   const core::Join back = round_trip(join, std::string("\0proof\xff", 7));
-  EXPECT_TRUE(back.is_tuned);
   EXPECT_EQ(back.layout_hash, join.layout_hash);
   EXPECT_EQ(back.data_address, join.data_address);
   EXPECT_EQ(back.attached, join.attached);
-  EXPECT_EQ(back.coordination, join.coordination);
-  EXPECT_EQ(back.cache_capacity, 77u);
-  EXPECT_EQ(back.fan_in, 5);
-  EXPECT_EQ(back.cycle_time_us, 2'500);
-  EXPECT_EQ(back.sleep_agreed_every, 4);
-  EXPECT_EQ(back.algorithm, core::AlgorithmChoice::kDirect);
-  EXPECT_EQ(back.reducer, core::Reducer::kDevice);
-  EXPECT_TRUE(back.is_over_grpc);
-  EXPECT_EQ(back.servers, 3);
-  EXPECT_EQ(back.inter_node, core::InterNode::kNccl);
+  EXPECT_EQ(back.settings, join.settings);
   ASSERT_EQ(back.below.size(), 2u);
   EXPECT_EQ(back.below[0].node, NodeIndex{3});
   EXPECT_EQ(back.below[0].data_address, "host:3");
@@ -355,8 +335,10 @@ INSTANTIATE_TEST_SUITE_P(
     Messages, ConvertRejects,
     ::testing::Values(
         Rejected{"no body", [](v1::JobMessage& m) { m.clear_body(); }},
-        Rejected{"a coordination that this version does not know",
-                 [](v1::JobMessage& m) { m.mutable_join()->set_coordination("telepathy"); }},
+        Rejected{"more settings than a job has",
+                 [](v1::JobMessage& m) {
+                   for (int i = 0; i <= 64; ++i) m.mutable_join()->add_settings();
+                 }},
         Rejected{"empty or too long", [](v1::JobMessage& m) { tensor_in(m).clear_name(); }},
         Rejected{"empty or too long",
                  [](v1::JobMessage& m) { tensor_in(m).set_name(std::string(256, 'x')); }},
