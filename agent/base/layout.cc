@@ -47,7 +47,7 @@ Result<std::vector<std::vector<Rank>>> deal_evenly(int ranks, int nodes) {
   return deal_by_counts(counts);
 }
 
-Environment rank_environment(const JobLayout& job, int node_index, int local_rank,
+Environment rank_environment(const JobLayout& job, int node_index, Rank own, int local_rank,
                              const std::string& socket,
                              const std::vector<std::string>& http_addresses) {
   const NodeLayout& node = job.nodes.at(job.is_late() ? 0 : node_index);
@@ -57,7 +57,7 @@ Environment rank_environment(const JobLayout& job, int node_index, int local_ran
     if (!http.empty()) http += ',';
     http += address;
   }
-  const std::string rank = std::to_string(node.ranks.at(local_rank).value);
+  const std::string rank = std::to_string(own.value);
   const std::string size = std::to_string(job.world_size());
   const std::string local_size = std::to_string(node.ranks.size());
   const std::string node_count = std::to_string(job.nodes.size() + job.contacts.size());

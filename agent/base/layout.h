@@ -55,7 +55,7 @@ using Environment = std::vector<std::pair<std::string, std::string>>;
 
 // Returns the variables that the rank at `local_rank` of node `node_index` gets on top of the
 // launcher's environment. `http_addresses` are those of the daemons that this launcher knows.
-Environment rank_environment(const JobLayout& job, int node_index, int local_rank,
+Environment rank_environment(const JobLayout& job, int node_index, Rank rank, int local_rank,
                              const std::string& socket,
                              const std::vector<std::string>& http_addresses);
 

@@ -18,8 +18,10 @@ struct AgreementSettings {
   std::optional<uint32_t> sleep_agreed_every;  // cycles, in mode "global-sleep"
   std::string algorithm;                       // of all-reduces between nodes; the daemon checks it
   std::optional<uint32_t> servers;             // of algorithm "central"; the daemon checks it
-  std::string transport;                       // that the job's daemons must have; empty: any
-  std::string preset;                          // name of a preset (presets.h)
+  // The failure timeout that the job's daemons must have; nullopt: any.
+  std::optional<double> failure_timeout_seconds;
+  std::string transport;  // that the job's daemons must have; empty: any
+  std::string preset;     // name of a preset (presets.h)
   // If true, batches and algorithms follow from the tensors alone. fusion_threshold_bytes is then
   // not set.
   bool is_deterministic = false;

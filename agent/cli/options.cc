@@ -100,6 +100,7 @@ struct Flags {
   CLI::Option* max_restarts = nullptr;
   CLI::Option* elastic_timeout = nullptr;
   CLI::Option* rank_timeout = nullptr;
+  CLI::Option* discovery_script = nullptr;
 };
 
 constexpr double kMaxSeconds = 86400.0;
@@ -212,6 +213,10 @@ Flags add_flags(CLI::App& app, Options& options, Seconds& seconds, ElasticSettin
           ->check(CLI::Range(0.0, kMaxSeconds))
           ->check(is_number())
           ->capture_default_str();
+  flags.discovery_script =
+      app.add_option("--host-discovery-script", options.discovery_script,
+                     "With --min-np: a command that prints HOST:SLOTS lines, which is run every "
+                     "second; this host has as many ranks as it says");
   app.add_option("--stall-check-seconds", seconds.stall_check,
                  "Report a tensor for which ranks have waited so long for others; 0: never "
                  "(or $RUEDA_STALL_CHECK_TIME_SECONDS; default: the daemon's)")
@@ -257,6 +262,7 @@ constexpr std::array kJobFlags{
     JobFlag{"--algorithm", "RUEDA_ALGORITHM"},
     JobFlag{"--servers", "RUEDA_SERVERS"},
     JobFlag{"--transport", "RUEDA_TRANSPORT"},
+    JobFlag{"--failure-timeout", "RUEDA_FAILURE_TIMEOUT"},
     JobFlag{"--preset", "RUEDA_PRESET"},
     JobFlag{"--deterministic", "RUEDA_DETERMINISTIC"},
     JobFlag{"--log-level", "RUEDA_LOG_LEVEL"},
@@ -319,6 +325,12 @@ void add_agreement_flags(CLI::App& app, AgreementSettings& settings) {
                  "The transport of the job's daemons, tcp, rdma or grpc: private daemons are "
                  "started with it, others must have it (or $RUEDA_TRANSPORT; default: any)")
       ->check(CLI::IsMember({"tcp", "rdma", "grpc"}));
+  app.add_option("--failure-timeout", settings.failure_timeout_seconds,
+                 "Seconds that a node may be silent before it is taken for lost: private daemons "
+                 "are started with it, others must have it (or $RUEDA_FAILURE_TIMEOUT; default: "
+                 "the daemon's, which is 5)")
+      ->check(CLI::Range(0.1, 3600.0))
+      ->check(is_number());
   app.add_option("--preset", settings.preset,
                  "The flags that stand for a system of the literature: baidu, horovod, "
                  "horovod-nccl, grpc-ps, grpc-mpi, grpc-verbs, mpi-opt, cambridge-1step, "
@@ -454,10 +466,22 @@ std::string read_nnodes(const std::string& text, Options& options) {
 
 // Settles what an elastic job's numbers of ranks are if nothing is said.
 ElasticSettings settle_sizes(ElasticSettings elastic, const Flags& flags, Options& options) {
+  if (*flags.discovery_script && !*flags.np) options.ranks = 0;  // The script says how many.
+  if (*flags.discovery_script && !*flags.max_np) elastic.max_ranks = limits::kMaxRanks;
+  if (*flags.discovery_script) return elastic;
   if (!*flags.min_np) elastic.min_ranks = options.min_nodes * options.ranks;
   if (!*flags.max_np) elastic.max_ranks = options.nnodes * options.ranks;
-  if (options.nnodes > 1 && options.min_nodes == 0) options.min_nodes = options.nnodes;
   return elastic;
+}
+
+std::string conflict_of_discovery(const Options& options, const Flags& flags) {
+  if (!*flags.discovery_script) return "";
+  if (!*flags.min_np) return "--host-discovery-script is for elastic jobs: give --min-np, too";
+  if (*flags.virtual_nodes || *flags.hosts) {
+    return "--host-discovery-script says how many ranks this host has, so --virtual-nodes and -H "
+           "cannot go with it";
+  }
+  return "";
 }
 
 // Checks what CLI11 does not check. Returns "" if nothing is wrong.
@@ -479,7 +503,8 @@ std::string conflict_in(const Options& options, const Flags& flags) {
     return "--max-np " + std::to_string(options.elastic->max_ranks) + " is less than the " +
            std::to_string(options.ranks) + " ranks that are started: raise it or lower -np";
   }
-  if (*flags.min_np && !is_many_nodes && options.elastic->min_ranks > options.ranks) {
+  if (*flags.min_np && !is_many_nodes && !*flags.discovery_script &&
+      options.elastic->min_ranks > options.ranks) {
     return "--min-np " + std::to_string(options.elastic->min_ranks) + " is more than the " +
            std::to_string(options.ranks) + " ranks that are started: raise -np or lower --min-np";
   }
@@ -583,7 +608,9 @@ ParseOutcome parse_options(const std::vector<std::string>& arguments,
   }
   if (*flags.min_np || options.min_nodes > 0) {
     options.elastic = with_times(settle_sizes(elastic, flags, options), seconds);
+    if (options.nnodes > 1 && options.min_nodes == 0) options.min_nodes = options.nnodes;
   }
+  if (conflict.empty()) conflict = conflict_of_discovery(options, flags);
   if (conflict.empty()) conflict = conflict_in(options, flags);
   if (conflict.empty()) conflict = find_secret(secret_file, environment, options.rdzv_secret);
   if (conflict.empty()) conflict = conflict_of_late_nodes(options);

@@ -49,6 +49,9 @@ struct Options {
   bool checks_finite = false;
   // Present if the job is elastic, with --min-np.
   std::optional<ElasticSettings> elastic;
+  // A command that says how many ranks this host has, of an elastic job. It is empty if there is
+  // none; otherwise `ranks` is the number with which the job begins here, 0: any.
+  std::string discovery_script;
   // If true, the node's daemon and each rank get cores of their own (binding.h).
   bool binds = false;
   // Sentences for the user about what was asked for.

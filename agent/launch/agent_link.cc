@@ -46,6 +46,9 @@ void fill(const AgreementSettings& from, v1::JobSpec& to) {
   to.set_algorithm(from.algorithm);
   if (from.servers) to.set_servers(*from.servers);
   to.set_transport(from.transport);
+  if (from.failure_timeout_seconds) {
+    to.set_failure_timeout_ms(std::llround(*from.failure_timeout_seconds * 1000));
+  }
   to.set_autotunes(from.autotunes);
   to.set_replays(!from.plan.empty());
   // With a replayed plan the algorithm is by default "table", because the choice by measurement
@@ -94,6 +97,7 @@ v1::AgentRequest job_request(const JobRegistration& registration) {
     elastic.set_rank_timeout_ms(registration.elastic->rank_timeout_ms);
     for (const std::string& contact : registration.job.contacts) elastic.add_contacts(contact);
     elastic.set_votes(registration.votes);
+    elastic.set_slots(registration.slots);
     for (const int slot : registration.ended_slots) elastic.add_ended_slots(slot);
     for (const int slot : registration.finished_slots) elastic.add_finished_slots(slot);
   }
@@ -358,6 +362,11 @@ class CallLink final : public AgentLink {
   void report_rank_ended(Rank rank) override {
     v1::AgentRequest request;
     request.mutable_rank_ended()->set_rank(rank.value);
+    call_.send(std::move(request));
+  }
+  void want_slots(int slots) override {
+    v1::AgentRequest request;
+    request.mutable_slots_wanted()->set_slots(slots);
     call_.send(std::move(request));
   }
   void close() override { call_.close(); }

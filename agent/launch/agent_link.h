@@ -61,6 +61,7 @@ struct JobRegistration {
   // The slots whose processes have ended since then: badly, and well.
   std::vector<int> ended_slots;
   std::vector<int> finished_slots;
+  int slots = 0;  // How many processes are wanted on the node; 0: those of `job`.
 };
 
 // A job's registration with one daemon. It lasts as long as the stream.
@@ -75,7 +76,7 @@ class AgentLink {
     std::function<void(std::string)> on_note;
     // A process of an elastic job lives and has not come back; the text says for how long.
     std::function<void(Rank, std::string)> on_rank_silent = [](Rank, const std::string&) {};
-    // A process of an elastic job waits in vain, because others have ended well.
+    // A process of an elastic job waits in vain: others have ended well, or it is not wanted.
     std::function<void(Rank)> on_rank_unneeded = [](Rank) {};
     // Keeps what a daemon that follows this one needs, before it returns.
     std::function<void(std::string)> on_votes = [](const std::string&) {};
@@ -95,6 +96,8 @@ class AgentLink {
   virtual void report_rank_failed(Rank rank, const std::string& text) = 0;
   // In an elastic job: nobody waits for the rank any more.
   virtual void report_rank_ended(Rank rank) = 0;
+  // In an elastic job: so many processes are wanted on the node from now on.
+  virtual void want_slots(int slots) = 0;
   // Ends the job on that node: reports are sent, a timeline that is being written is finished, then
   // the stream is closed.
   virtual void close() = 0;

@@ -168,6 +168,9 @@ void Bringup::start_daemons() {
     if (const std::string& transport = options_.agreement.transport; !transport.empty()) {
       request.extra_args.push_back("--transport=" + transport);
     }
+    if (const auto& timeout = options_.agreement.failure_timeout_seconds) {
+      request.extra_args.push_back("--failure-timeout=" + std::to_string(*timeout));
+    }
     local_nodes_.push_back(std::move(node));
     requests_.push_back(std::move(request));
     daemons_.push_back(make_daemon(static_cast<size_t>(i)));

@@ -70,6 +70,7 @@ Launcher::Launcher(Options options)
       start_timer_(loop_),
       timer_(loop_),
       drain_timer_(loop_),
+      slots_timer_(loop_),
       supervisor_(options_.grace_ms, settings_here(options_)),
       guardian_(loop_, options_.grace_ms, [this](const std::string& text) { perform(Say{text}); }),
       bringup_(loop_, gate_, options_, err_sink_ ? *err_sink_ : *out_sink_,
@@ -109,7 +110,16 @@ int Launcher::run() {
   wait_for_signals();
   arm_start_timer();
   guardian_.start();
-  bringup_.start();
+  if (options_.discovery_script.empty()) {
+    is_brought_up_ = true;
+    bringup_.start();
+  } else {
+    discovery_ = std::make_unique<HostDiscovery>(
+        loop_, options_.discovery_script,
+        HostDiscovery::Events{[this](int slots) { on_slots(slots); },
+                              [this](const std::string& text) { perform(Say{text}); }});
+    discovery_->start();
+  }
   loop_.run();
   return exit_code_;
 }
@@ -126,14 +136,62 @@ void Launcher::arm_start_timer() {
   start_timer_.expires_after(std::chrono::milliseconds(options_.start_timeout_ms));
   start_timer_.async_wait([this](const boost::system::error_code& error) {
     if (error) return;
-    const std::string text = bringup_.overdue_text();
+    const std::string text = is_brought_up_ ? bringup_.overdue_text() : overdue_discovery_text();
     bringup_.give_up(text);
     apply(supervisor_.on_start_failed(1, text));
   });
 }
 
+std::string Launcher::overdue_discovery_text() const {
+  const std::string wanted = std::to_string(std::max(options_.ranks, 1));
+  const std::string within =
+      " within " + std::to_string(options_.start_timeout_ms / 1000) + " s (--start-timeout)";
+  const std::string script = "--host-discovery-script " + options_.discovery_script;
+  if (!discovery_->slots())
+    return script + " gave no answer" + within + ": " + discovery_->failure();
+  return script + " did not give this host " + wanted + (wanted == "1" ? " slot" : " slots") +
+         within + ", but " + std::to_string(*discovery_->slots());
+}
+
+void Launcher::on_slots(int slots) {
+  if (!is_brought_up_) {
+    // -np, if it is given, says with how many it begins.
+    if (slots == 0 || slots < options_.ranks) return;
+    if (options_.ranks == 0) options_.ranks = slots;
+    is_brought_up_ = true;
+    return bringup_.start();
+  }
+  if (slots_.empty()) return;  // They are looked at again once the ranks have been started.
+  std::vector<Rank>& known = slots_.front();
+  while (known.size() < static_cast<size_t>(slots)) {
+    // They are numbered after those of the first generation, and after one another.
+    int next = 0;
+    for (const NodeLayout& node : job_.nodes) {
+      for (const Rank rank : node.ranks) next = std::max(next, rank.value + 1);
+    }
+    if (!known.empty()) next = std::max(next, known.back().value + 1);
+    known.emplace_back(next);
+  }
+  apply(supervisor_.on_slots_wanted({known.begin(), known.begin() + slots}));
+}
+
+void Launcher::perform(const TellSlots& action) {
+  registrations_.front().slots = action.slots;
+  if (registrations_.front().is_registered) registrations_.front().link->want_slots(action.slots);
+}
+
+void Launcher::perform(const AwaitSlots& action) {
+  slots_timer_.expires_after(std::chrono::milliseconds(action.after_ms));
+  slots_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) apply(supervisor_.on_slots_overdue());
+  });
+}
+
 void Launcher::on_layout(JobLayout job) {
   job_ = std::move(job);
+  for (const LocalNode& node : bringup_.local_nodes()) {
+    slots_.push_back(job_.nodes[static_cast<size_t>(place_of(node))].ranks);
+  }
   if (options_.is_verbose) perform(Say{"registering " + job_.job_id});
   registrations_.resize(bringup_.local_nodes().size());
   for (size_t i = 0; i < registrations_.size(); ++i) open_link(i);
@@ -181,7 +239,7 @@ AgentLink::Events Launcher::events_of(size_t index) {
 }
 
 const std::vector<Rank>& Launcher::ranks_of(const LocalNode& node) const {
-  return job_.nodes[static_cast<size_t>(place_of(node))].ranks;
+  return slots_[index_of(node.node_id)];
 }
 
 int Launcher::place_of(const LocalNode& node) const {
@@ -222,7 +280,8 @@ void Launcher::open_link(size_t index) {
                                      options_.elastic,
                                      own.votes,
                                      std::move(ended_slots),
-                                     std::move(finished_slots)};
+                                     std::move(finished_slots),
+                                     own.slots ? std::max(*own.slots, 1) : 0};
   ++open_links_count_;
   ++own.number;
   own.is_registered = false;
@@ -246,6 +305,7 @@ void Launcher::on_registered(size_t index) {
   for (const auto& [rank, failure] : std::exchange(registration.ended_meanwhile, {})) {
     if (!registration.told.contains(rank)) report_slot(rank, failure.empty() ? nullptr : &failure);
   }
+  if (registration.slots) registration.link->want_slots(*registration.slots);
   apply(supervisor_.on_node_revived(bringup_.local_nodes()[index].node_id));
 }
 
@@ -315,7 +375,7 @@ void Launcher::start_ranks() {
     if (!node.http_address.empty()) http_addresses_.push_back(node.http_address);
   }
   for (const LocalNode& node : bringup_.local_nodes()) {
-    const size_t local_size = ranks_of(node).size();
+    const size_t local_size = job_.nodes[static_cast<size_t>(place_of(node))].ranks.size();
     for (size_t k = 0; k < local_size; ++k) {
       const Status started = start_rank(node, static_cast<int>(k));
       if (started.is_ok()) continue;
@@ -324,6 +384,7 @@ void Launcher::start_ranks() {
     }
   }
   apply(supervisor_.on_all_started());
+  if (discovery_ && discovery_->slots() != options_.ranks) on_slots(*discovery_->slots());
 }
 
 Status Launcher::start_rank(const LocalNode& node, int local_rank) {
@@ -333,7 +394,7 @@ Status Launcher::start_rank(const LocalNode& node, int local_rank) {
       RankProcess::Events{[this, rank](ExitStatus status) { on_rank_exit(rank, status); },
                           [this] { check_drained(); }});
   Environment environment =
-      rank_environment(job_, job_.is_late() ? node.node_index : place_of(node), local_rank,
+      rank_environment(job_, job_.is_late() ? node.node_index : place_of(node), rank, local_rank,
                        node.socket, http_addresses_);
   if (options_.elastic) environment.emplace_back("RUEDA_ELASTIC", "1");
   if (options_.elastic && std::getenv(kStartTimeoutVariable) == nullptr) {
@@ -342,8 +403,9 @@ Status Launcher::start_rank(const LocalNode& node, int local_rank) {
                              std::to_string(options_.elastic->timeout_ms + kDaemonAnswersMs));
   }
   environment.emplace_back(kLaunchVariable, guardian_.launch());
+  const auto slot = static_cast<size_t>(local_rank);
   const std::vector<int> cpus =
-      node.rank_cpus.empty() ? std::vector<int>{} : node.rank_cpus[static_cast<size_t>(local_rank)];
+      slot < node.rank_cpus.size() ? node.rank_cpus[slot] : std::vector<int>{};
   const Status started = process->start(options_.command, environment, cpus, options_.has_prefix,
                                         *out_sink_, err_sink_ ? *err_sink_ : *out_sink_);
   if (!started.is_ok()) return started;
@@ -501,6 +563,8 @@ void Launcher::kill_leftover_groups() {
 
 void Launcher::perform(const CloseLinks&) {
   is_closing_links_ = true;
+  if (discovery_) discovery_->stop();
+  slots_timer_.cancel();
   start_timer_.cancel();
   bringup_.cancel();
   for (const Registration& registration : registrations_) {

@@ -19,6 +19,7 @@
 #include "agent/cli/options.h"
 #include "agent/launch/agent_link.h"
 #include "agent/launch/bringup.h"
+#include "agent/launch/host_discovery.h"
 #include "agent/launch/supervisor.h"
 #include "agent/process/guardian.h"
 #include "agent/process/leftovers.h"
@@ -58,6 +59,9 @@ class Launcher {
   // badly, as soon as there is a daemon.
   void report_slot(Rank rank, const std::string* failure);
   void start_ranks();
+  // The list of hosts gives this one so many slots.
+  void on_slots(int slots);
+  std::string overdue_discovery_text() const;
   Status start_rank(const LocalNode& node, int local_rank);
   void on_rank_exit(Rank rank, const ExitStatus& status);
   void on_daemon_exit(const PrivateDaemon& daemon, ExitStatus status, bool was_ready);
@@ -73,6 +77,8 @@ class Launcher {
   void perform(const AwaitRestart& action);
   void perform(const RestartRank& action);
   void perform(const ReviveNode& action);
+  void perform(const TellSlots& action);
+  void perform(const AwaitSlots& action);
   void perform(const DrainRanks& action);
   void perform(const CloseLinks& action);
   void perform(const CancelLinks& action);
@@ -88,7 +94,7 @@ class Launcher {
   void check_daemons();
   void resume_output();
 
-  const Options options_;
+  Options options_;  // Nothing changes once the daemons are brought up.
   boost::asio::io_context loop_;
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
   const std::shared_ptr<LoopGate> gate_;
@@ -100,6 +106,7 @@ class Launcher {
   boost::asio::steady_timer start_timer_;
   boost::asio::steady_timer timer_;
   boost::asio::steady_timer drain_timer_;
+  boost::asio::steady_timer slots_timer_;
   uint64_t timer_generation_ = 0;
   Supervisor supervisor_;
   Guardian guardian_;
@@ -110,7 +117,8 @@ class Launcher {
     std::unique_ptr<AgentLink> link;
     int number = 0;  // Counts the links.
     bool is_registered = false;
-    std::string votes;  // What the daemon has asked to keep.
+    std::string votes;         // What the daemon has asked to keep.
+    std::optional<int> slots;  // How many are wanted, if a list of hosts says so.
     // The ranks that have ended while the node had no daemon, and how, if badly; and those of them
     // that the next daemon is told with the job, before a process in their place may attach.
     std::map<Rank, std::string> ended_meanwhile;
@@ -118,6 +126,9 @@ class Launcher {
     std::unique_ptr<boost::asio::steady_timer> revival;
   };
   std::vector<Registration> registrations_;  // By index among the local nodes.
+  // By index among the local nodes, and by slot: the rank that names the process.
+  std::vector<std::vector<Rank>> slots_;
+  std::unique_ptr<HostDiscovery> discovery_;
   size_t registered_count_ = 0;
   size_t open_links_count_ = 0;
   std::vector<std::unique_ptr<RankProcess>> ranks_;
@@ -125,6 +136,7 @@ class Launcher {
   std::map<Rank, boost::asio::steady_timer> restart_timers_;
   std::deque<Action> pending_;
   bool is_performing_ = false;
+  bool is_brought_up_ = false;  // The daemons, or that has begun.
   bool is_draining_ = false;
   bool is_awaiting_leftovers_ = false;
   std::vector<std::unique_ptr<ExitWatch>> leftover_watches_;

@@ -280,8 +280,9 @@ class RankRegistration {
       return {status.code(),
               "the daemon of node " + node_id_ + " did not take the job: " + status.message()};
     }
-    for (const auto& [name, value] : rank_environment(
-             job, node_index, static_cast<int>(place - own->ranks.begin()), socket_, http_)) {
+    for (const auto& [name, value] :
+         rank_environment(job, node_index, *place, static_cast<int>(place - own->ranks.begin()),
+                          socket_, http_)) {
       std::printf("%s=%s\n", name.c_str(), value.c_str());
     }
     std::printf("ready\n");

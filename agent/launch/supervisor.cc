@@ -191,7 +191,10 @@ Actions Supervisor::on_revival_failed(const std::string& node_id, const std::str
 void Supervisor::end_if_nobody_is_left(Actions& out) {
   if (phase_ != Phase::kRunning || !running_ranks().empty()) return;
   if (has_anybody_ended_well()) exit_code_ = 0;
-  if (has_anybody_ended_well() || expected_ranks() == 0) on_ranks_gone(out);
+  if (has_anybody_ended_well()) return on_ranks_gone(out);
+  if (expected_ranks() > 0) return;
+  if (slots_ == 0u) return await_slots(out);
+  on_ranks_gone(out);
 }
 
 bool Supervisor::end_if_none_runs(Actions& out) {
@@ -214,11 +217,55 @@ Actions Supervisor::on_rank_unneeded(Rank rank) {
   Actions out;
   const auto found = ranks_.find(rank);
   if (phase_ != Phase::kRunning || found == ranks_.end() || !found->second.is_running) return out;
+  if (found->second.is_unwanted) {
+    out.emplace_back(Say{"slot " + std::to_string(rank.value) + " has left: ending it"});
+    out.emplace_back(SignalRanks{SIGKILL, {rank}});
+    return out;
+  }
   if (std::exchange(found->second.is_unneeded, true)) return out;
   out.emplace_back(Say{"slot " + std::to_string(rank.value) +
                        " comes too late: others have ended well; "
                        "ending it"});
   out.emplace_back(SignalRanks{SIGKILL, {rank}});
+  return out;
+}
+
+Actions Supervisor::on_slots_wanted(const std::vector<Rank>& slots) {
+  Actions out;
+  if (phase_ != Phase::kRunning || has_anybody_ended_well()) return out;
+  slots_ = slots.size();
+  out.emplace_back(Say{"this host has " + count_of(slots.size(), "slot") + " now"});
+  out.emplace_back(TellSlots{static_cast<int>(slots.size())});
+  for (const Rank slot : slots) {
+    const auto [found, is_new] = ranks_.try_emplace(slot);
+    RankState& state = found->second;
+    const bool was_unwanted = std::exchange(state.is_unwanted, false);
+    // Whoever has died is started again after a while, or has been given up.
+    if (!is_new && (!was_unwanted || state.is_running)) continue;
+    state.is_running = false;
+    state.awaits_restart = true;
+    out.emplace_back(RestartRank{slot});
+  }
+  for (auto& [slot, state] : ranks_) {
+    if (std::find(slots.begin(), slots.end(), slot) != slots.end()) continue;
+    state.is_unwanted = true;
+    state.awaits_restart = false;
+  }
+  end_if_nobody_is_left(out);
+  return out;
+}
+
+void Supervisor::await_slots(Actions& out) {
+  out.emplace_back(Say{"no slot is left on this host; waiting for its next ones for " +
+                       std::to_string(elastic_->timeout_ms / 1000) + " s (--elastic-timeout)"});
+  out.emplace_back(AwaitSlots{elastic_->timeout_ms});
+}
+
+Actions Supervisor::on_slots_overdue() {
+  Actions out;
+  if (phase_ != Phase::kRunning || expected_ranks() > 0) return out;
+  out.emplace_back(Say{"no slot has come; leaving the job"});
+  on_ranks_gone(out);
   return out;
 }
 
@@ -256,6 +303,13 @@ Actions Supervisor::on_rank_exit(Rank rank, const ExitStatus& status, int64_t no
   // Whoever comes too late has nothing to do, however it ends.
   state.has_ended_well = status.is_success() || state.is_unneeded;
   if (elastic_ && phase_ == Phase::kRunning) {
+    if (state.is_unwanted) {
+      // Its daemon may still wait for it.
+      out.emplace_back(ReportRankFailed{rank, "slot " + std::to_string(rank.value) + " has left"});
+      state.has_ended_well = false;
+      end_if_nobody_is_left(out);
+      return out;
+    }
     if (state.has_ended_well) {
       out.emplace_back(ReportRankEnded{rank});
       end_if_nobody_is_left(out);
@@ -360,7 +414,8 @@ Actions Supervisor::on_signal(int signal) {
   wants_rank_code_ = false;
   const size_t running_count = running_ranks().size();
   if (running_count == 0) {
-    out.emplace_back(Say{"got " + signal_name(signal) + "; nothing has been started"});
+    out.emplace_back(Say{"got " + signal_name(signal) + "; " +
+                         (ranks_.empty() ? "nothing has been started" : "no rank runs")});
     close_links(out);
     return out;
   }

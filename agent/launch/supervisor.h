@@ -68,6 +68,16 @@ struct ReviveNode {
   int64_t after_ms = 0;
   bool operator==(const ReviveNode&) const = default;
 };
+// Asks the launcher to tell the daemon how many slots there are now.
+struct TellSlots {
+  int slots = 0;
+  bool operator==(const TellSlots&) const = default;
+};
+// Asks for a call of on_slots_overdue() after this time.
+struct AwaitSlots {
+  int64_t after_ms = 0;
+  bool operator==(const AwaitSlots&) const = default;
+};
 // Asks the launcher to take the last output of the ranks and to end what they left running; it then
 // calls on_drained().
 struct DrainRanks {
@@ -95,8 +105,8 @@ struct Finish {
 };
 
 using Action = std::variant<Say, SignalRanks, StartTimer, ReportRankFailed, ReportRankEnded,
-                            AwaitRestart, RestartRank, ReviveNode, DrainRanks, CloseLinks,
-                            CancelLinks, SignalDaemons, Finish>;
+                            AwaitRestart, RestartRank, ReviveNode, TellSlots, AwaitSlots,
+                            DrainRanks, CloseLinks, CancelLinks, SignalDaemons, Finish>;
 using Actions = std::vector<Action>;
 
 // Holds a daemon's report that the job has failed.
@@ -125,9 +135,13 @@ class Supervisor {
   Actions on_rank_exit(Rank rank, const ExitStatus& status, int64_t now_ms = 0);
   // A rank of an elastic job stands still, as the text says.
   Actions on_rank_silent(Rank rank, const std::string& text);
-  // A rank of an elastic job waits to take part, and others have ended well.
+  // A rank of an elastic job waits to take part, and need not: others have ended well, or its slot
+  // is not wanted.
   Actions on_rank_unneeded(Rank rank);
   Actions on_restart_due(Rank rank);
+  // An elastic job on one node is to have these slots from now on, as the host's list says.
+  Actions on_slots_wanted(const std::vector<Rank>& slots);
+  Actions on_slots_overdue();
   Actions on_restart_failed(Rank rank, const std::string& text);
   Actions on_job_failed(const std::string& reporting_node, const JobFailure& failure);
   // Reports that a stream to a daemon ended although this side did not close it.
@@ -171,6 +185,7 @@ class Supervisor {
     bool has_ended_well = false;
     bool awaits_restart = false;
     bool is_unneeded = false;
+    bool is_unwanted = false;      // Its slot is not the job's any more.
     std::vector<int64_t> died_ms;  // When it died, within the last kRestartWindowMs.
   };
 
@@ -197,6 +212,7 @@ class Supervisor {
   bool has_anybody_ended_well() const;
   // Ends an elastic job of which nobody runs or will run any more.
   void end_if_nobody_is_left(Actions& out);
+  void await_slots(Actions& out);
   // The job ends. In an elastic job it may be that no rank runs whose end would be waited for: all
   // wait to be started again. Returns whether that is so.
   bool end_if_none_runs(Actions& out);
@@ -212,6 +228,7 @@ class Supervisor {
   int user_signal_count_ = 0;
   std::map<Rank, RankState> ranks_;
   std::map<std::string, NodeState> nodes_;
+  std::optional<size_t> slots_;       // How many are wanted here, if a list of hosts says so.
   std::set<std::string> delivering_;  // nodes whose daemons were reported to be delivering
   // The rank whose failure began the end. It is left out of the summary of the others.
   std::optional<Rank> culprit_;

@@ -8,6 +8,8 @@
 #include <spdlog/spdlog.h>
 
 #include "daemon/base/limits.h"
+#include "daemon/core/job/shared_settings.h"
+#include "daemon/engine/job/core_options.h"
 #include "daemon/engine/ports/proof.h"
 
 namespace rueda::engine {
@@ -30,13 +32,13 @@ core::GenerationOptions options_of(const EngineContext& context, const JobSpec& 
   core::GenerationOptions options;
   options.job = spec.job;
   options.min_ranks = spec.elastic->min_ranks;
-  options.max_ranks =
-      spec.elastic->max_ranks > 0 ? spec.elastic->max_ranks : spec.layout.world_size();
+  options.max_ranks = most_ranks(spec);
   options.silence_ms = context.options.timeout_ms;
   options.interval_ms = std::max<TicksMs>(context.options.timeout_ms / kRepeatsInATimeout, 10);
   options.attach_ms =
       spec.start_timeout_ms > 0 ? spec.start_timeout_ms : context.options.start_timeout_ms;
   options.elastic_timeout_ms = spec.elastic->timeout_ms;
+  options.settings = core::shared_settings(core_options(context, spec));
   return options;
 }
 
@@ -52,7 +54,7 @@ std::vector<std::string> contacts_of(const JobSpec& spec) {
 Status check_sizes(const JobSpec& spec) {
   const ElasticSpec& elastic = *spec.elastic;
   const int size = spec.layout.world_size();
-  const int most = elastic.max_ranks > 0 ? elastic.max_ranks : size;
+  const int most = most_ranks(spec);
   const auto refused = [&](const std::string& what) {
     return Status(Code::kInvalidArgument, "job " + spec.job + " " + what);
   };
@@ -102,6 +104,11 @@ ElasticJob::ElasticJob(const EngineContext& context, JobSpec spec, JobListener l
       generations_(self_of(context, spec_), spec_.layout.node(spec_.self).control_address,
                    contacts_of(spec_), options_of(context, spec_)),
       links_(context.control_plane, spec_.job, spec_.token),
+      slots_wanted_(spec_.elastic->slots > 0
+                        ? spec_.elastic->slots
+                        : static_cast<int>(spec_.layout.node(spec_.self).ranks.size())),
+      slots_known_(
+          std::max(slots_wanted_, static_cast<int>(spec_.layout.node(spec_.self).ranks.size()))),
       timer_(context.control_loop),
       silence_timer_(context.control_loop) {}
 
@@ -152,10 +159,9 @@ session::Session* ElasticJob::session_of(core::Slot slot) const {
 
 Status ElasticJob::may_attach(const session::Attach& attach) const {
   const core::Slot slot{attach.local_rank.value};
-  const auto count = static_cast<int>(spec_.layout.node(spec_.self).ranks.size());
-  if (slot.value < 0 || slot.value >= count) {
+  if (slot.value < 0 || slot.value >= slots_known_) {
     return {Code::kInvalidArgument, "job " + spec_.job + " has slots 0 to " +
-                                        std::to_string(count - 1) + " on this node, not " +
+                                        std::to_string(slots_known_ - 1) + " on this node, not " +
                                         std::to_string(slot.value) + "; check LOCAL_RANK"};
   }
   if (closing_) return {closing_->code(), "job " + spec_.job + " is over: " + closing_->message()};
@@ -193,6 +199,7 @@ void ElasticJob::on_attached(session::Session& session) {
     return host_.hand_over(session, *runner_);
   }
   waiting_.insert(&session);
+  if (!is_wanted(slot)) return listener_.on_unneeded(Rank{slot.value});
   core::GenerationsOutput output;
   generations_.attach(now(), slot, output);
   carry_out(std::move(output));
@@ -222,6 +229,25 @@ void ElasticJob::on_process_gone(core::Slot slot, const std::string& failure) {
   } else {
     generations_.lose(now(), slot, output);
   }
+  carry_out(std::move(output));
+}
+
+void ElasticJob::want_slots(int slots) {
+  slots_wanted_ = std::clamp(slots, 0, limits::kMaxLocalRanks);
+  slots_known_ = std::max(slots_known_, slots_wanted_);
+  core::GenerationsOutput output;
+  bool is_left = false;  // Somebody who is not wanted is in the generation that runs.
+  for (const auto& [session, slot] : slots_) {
+    const bool waits = waiting_.contains(session);
+    if (!is_wanted(slot)) {
+      is_left |= !waits;
+      generations_.lose(now(), slot, output);  // Nobody waits for it.
+      if (waits) listener_.on_unneeded(Rank{slot.value});
+    } else if (waits && !generations_.waiting().contains(slot)) {
+      generations_.attach(now(), slot, output);  // It is wanted again.
+    }
+  }
+  output.hosts_changed |= is_left;
   carry_out(std::move(output));
 }
 
@@ -289,6 +315,12 @@ void ElasticJob::begin(const core::GenerationPtr& generation) {
 
 void ElasticJob::end_generation(const Status& why) {
   if (closing_) return;
+  // The nodes that begin a job have been told different things, and forming it anew changes
+  // nothing.
+  if (why.code() == Code::kMismatch && history_.empty()) {
+    end_runner(why);
+    return give_up(why);
+  }
   if (!is_ending_) {
     end_runner(why);
     core::GenerationsOutput output;
@@ -437,7 +469,8 @@ void ElasticJob::wait_again() {
   core::GenerationsOutput output;
   for (session::Session* const session : waiting_) {
     const core::Slot slot = slots_.at(session);
-    if (!generations_.waiting().contains(slot)) generations_.attach(now(), slot, output);
+    if (is_wanted(slot) && !generations_.waiting().contains(slot))
+      generations_.attach(now(), slot, output);
   }
   carry_out(std::move(output));
 }

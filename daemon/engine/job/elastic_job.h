@@ -59,6 +59,9 @@ class ElasticJob {
 
   // The launcher saw the process of the slot end; `failure` says how, or is empty if it ended well.
   void on_process_gone(core::Slot slot, const std::string& failure);
+  // So many processes are wanted here. Those in slots beyond it are asked to leave with the
+  // generation, and the launcher is told of each that has (on_unneeded).
+  void want_slots(int slots);
   void on_runner_gone();
 
   // --- Links
@@ -115,6 +118,7 @@ class ElasticJob {
   // Returns the process's rank in the generation that runs, or none.
   std::optional<core::GenerationSlot> place_of(core::Slot slot, LocalRank* local_rank) const;
   session::Session* session_of(core::Slot slot) const;
+  bool is_wanted(core::Slot slot) const { return slot.value < slots_wanted_; }
 
   const EngineContext& context_;
   const JobSpec spec_;
@@ -123,6 +127,8 @@ class ElasticJob {
   const std::shared_ptr<observe::JobMetrics> metrics_;  // They outlive generations.
   core::Generations generations_;
   GenerationLinks links_;
+  int slots_wanted_;
+  int slots_known_;                     // The most that have ever been wanted.
   core::GenerationVotes newest_votes_;  // The launcher keeps them, or is going to be asked to.
   uint64_t to_keep_ = 0;                // Counts them.
   uint64_t has_kept_ = 0;

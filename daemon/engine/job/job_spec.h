@@ -33,7 +33,7 @@ struct EngineOptions {
   uint64_t chunk_bytes = 256 * 1024;
   uint64_t staging_bytes = 64u << 20;
   // The one setting from which all waits for peers derive (invariant I4).
-  TicksMs timeout_ms = 10'000;
+  TicksMs timeout_ms = 5'000;
   TicksMs start_timeout_ms = 60'000;
   // How long some ranks of a job may wait for others (daemon/core/stall/stall.h).
   core::StallOptions stall{10'000, 0};
@@ -88,6 +88,7 @@ struct ElasticSpec {
   std::string votes;
   std::vector<core::Slot> ended_slots;
   std::vector<core::Slot> finished_slots;  // Those that have ended well.
+  int slots = 0;  // How many processes are wanted here; 0: as many as the layout has.
 };
 
 // A job as a launcher registers it.
@@ -107,7 +108,8 @@ struct JobSpec {
   std::optional<core::Coordination> coordination;
   // The way of all-reduces between nodes.
   core::AlgorithmChoice algorithm = core::AlgorithmChoice::kAuto;
-  int servers = 1;  // With kCentral: so many of the first nodes are servers.
+  int servers = 1;                 // With kCentral: so many of the first nodes are servers.
+  TicksMs failure_timeout_ms = 0;  // That the daemon must have; 0: any.
   // The transport that the daemon must have: "tcp", "rdma" or "grpc"; empty: any.
   std::string transport;
   std::optional<core::Reducer> reducer;
@@ -194,6 +196,7 @@ struct JobSnapshot {
   std::vector<std::string> ring;  // The node ids in the order of the ring, of the epoch that runs.
   std::vector<ProcessSet> process_sets;  // The sets beside that of all ranks.
   std::vector<Generation> generations;   // The last ones, the newest last.
+  TicksMs failure_timeout_ms = 0;        // The daemon's.
 };
 
 // A locked schedule in force.

@@ -31,6 +31,27 @@ Status not_begun(session::Session& session) {
           "job " + session.attach().job + " has not started: wait for rueda_init to return"};
 }
 
+// Returns whether the daemon has been started with what the job asks for.
+Status check_daemon_settings(const JobSpec& spec, const EngineOptions& options) {
+  const auto refused = [&](const std::string& what, const std::string& wanted,
+                           const std::string& is, const std::string& flag) {
+    return Status(Code::kInvalidArgument, "job " + spec.job + " asks for " + what + " " + wanted +
+                                              ", and the daemon of node " + options.node_id +
+                                              " has " + is + ": start it with " + flag);
+  };
+  if (!spec.transport.empty() && spec.transport != options.transport) {
+    const std::string wanted = one_line(spec.transport);
+    return refused("transport", wanted, options.transport,
+                   "--transport " + wanted + ", or the job with another --transport or --preset");
+  }
+  if (spec.failure_timeout_ms != 0 && spec.failure_timeout_ms != options.timeout_ms) {
+    return refused("a failure timeout of", std::to_string(spec.failure_timeout_ms) + " ms",
+                   std::to_string(options.timeout_ms) + " ms",
+                   "the same --failure-timeout, or the job without it");
+  }
+  return Status::ok();
+}
+
 }  // namespace
 
 Engine::Engine(const EngineContext& context) : context_(context) {}
@@ -52,14 +73,7 @@ Result<JobHandle> Engine::register_job(JobSpec spec, JobListener listener) {
                       " already; a job id names one job at a time" +
                       owner_hint(elastic ? elastic->spec() : jobs_.at(job)->spec(), spec.uid));
   }
-  if (!spec.transport.empty() && spec.transport != options().transport) {
-    return Status(Code::kInvalidArgument,
-                  "job " + job + " asks for transport " + one_line(spec.transport) +
-                      ", and the daemon of node " + options().node_id + " has " +
-                      options().transport + ": start it with --transport " +
-                      one_line(spec.transport) +
-                      ", or the job with another --transport or --preset");
-  }
+  if (Status status = check_daemon_settings(spec, options()); !status.is_ok()) return status;
   if (jobs_.size() >= limits::kMaxJobs) {
     return Status(Code::kUnavailable, "node " + options().node_id + " serves " +
                                           std::to_string(jobs_.size()) +
@@ -185,6 +199,10 @@ void Engine::report_rank_failed(JobHandle handle, Rank rank, const std::string& 
 void Engine::report_rank_ended(JobHandle handle, Rank rank) {
   if (ElasticJob* const job = find_elastic(handle))
     job->on_process_gone(core::Slot{rank.value}, "");
+}
+
+void Engine::want_slots(JobHandle handle, int slots) {
+  if (ElasticJob* const job = find_elastic(handle)) job->want_slots(slots);
 }
 
 void Engine::end_timeline(JobHandle handle) {
@@ -368,6 +386,7 @@ std::vector<JobSnapshot> Engine::jobs() const {
     snapshots.push_back(elastic->snapshot());
     snapshots.back().generations = elastic->history();
   }
+  for (JobSnapshot& snapshot : snapshots) snapshot.failure_timeout_ms = options().timeout_ms;
   return snapshots;
 }
 

@@ -42,6 +42,8 @@ class Engine final : public session::SessionEvents, public ControlEvents {
   void report_rank_failed(JobHandle handle, Rank rank, const std::string& text);
   // A rank ended well; its launcher says so.
   void report_rank_ended(JobHandle handle, Rank rank);
+  // The launcher of an elastic job wants so many processes here from now on.
+  void want_slots(JobHandle handle, int slots);
   // The job's launcher has gone; with a shared job, one of its launchers.
   void close_job(JobHandle handle);
   // Its launcher no longer wants its timeline; there may be none.

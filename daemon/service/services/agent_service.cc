@@ -70,6 +70,10 @@ class LauncherStream final : public RunCall {
       control_loop_.post([self = self_, rank = Rank{request_.rank_ended().rank()}] {
         self->engine_.report_rank_ended(self->handle_, rank);
       });
+    } else if (request_.has_slots_wanted()) {
+      control_loop_.post([self = self_, slots = request_.slots_wanted().slots()] {
+        self->engine_.want_slots(self->handle_, slots);
+      });
     } else if (request_.has_votes_kept()) {
       control_loop_.post(
           [self = self_, number = request_.votes_kept().number()] { self->on_votes_kept(number); });

@@ -47,7 +47,8 @@ TEST(Layout, TellsARankWhereItIs) {
   JobLayout job{"job-1", std::string(32, '\xab'), {}, "10.0.0.1", 1234};
   job.nodes.push_back({"a", "10.0.0.1:5", {Rank(0), Rank(1), Rank(2)}});
   job.nodes.push_back({"b", "10.0.0.2:5", {Rank(3), Rank(4)}});
-  const Environment list = rank_environment(job, 1, 1, "@sock", {"h:1", "h:2"});
+  const Environment list =
+      rank_environment(job, 1, job.nodes.at(1).ranks.at(1), 1, "@sock", {"h:1", "h:2"});
   const std::map<std::string, std::string> got(list.begin(), list.end());
   std::string token;
   for (int i = 0; i < 32; ++i) token += "ab";

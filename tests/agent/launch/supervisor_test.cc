@@ -445,5 +445,55 @@ TEST_F(ElasticSupervisorTest, AUsersSignalEndsIt) {
   EXPECT_EQ(finish(), 128 + SIGTERM);
 }
 
+TEST_F(ElasticSupervisorTest, NewSlotsAreStartedAndThoseThatGoAreNotStartedAgain) {
+  make(1);
+  const std::vector<Rank> four{Rank(0), Rank(1), Rank(2), Rank(3)};
+  const Actions more = supervisor_.on_slots_wanted(four);
+  EXPECT_TRUE(has(more, TellSlots{4}));
+  EXPECT_EQ(all_of_kind<RestartRank>(more), std::vector<RestartRank>{{Rank(3)}});
+  supervisor_.on_rank_started(Rank(3), 103, "n0");
+  const Actions fewer = supervisor_.on_slots_wanted({Rank(0), Rank(1)});
+  EXPECT_TRUE(has(fewer, TellSlots{2}));
+  EXPECT_TRUE(all_of_kind<SignalRanks>(fewer).empty()) << "they leave between two steps";
+  // The daemon says that they have left.
+  for (const int slot : {2, 3}) {
+    const Actions left = supervisor_.on_rank_unneeded(Rank(slot));
+    EXPECT_TRUE(has(left, to_ranks(SIGKILL, {slot})));
+    const Actions ended = exit(slot, killed(SIGKILL));
+    EXPECT_TRUE(all_of_kind<AwaitRestart>(ended).empty());
+    EXPECT_TRUE(all_of_kind<ReportRankEnded>(ended).empty()) << "that is no good end of the job";
+  }
+  // Others are started again all the same.
+  EXPECT_EQ(start_again(0, exit(0, killed(SIGKILL))), 1'000);
+  const Actions again = supervisor_.on_slots_wanted({Rank(0), Rank(1), Rank(2)});
+  EXPECT_EQ(all_of_kind<RestartRank>(again), std::vector<RestartRank>{{Rank(2)}});
+}
+
+TEST_F(ElasticSupervisorTest, ASlotThatGoesWhileItsProcessWaitsToBeStartedIsNotStarted) {
+  make(1);
+  ASSERT_EQ(all_of_kind<AwaitRestart>(exit(2, killed(SIGKILL))).size(), 1u);
+  supervisor_.on_slots_wanted({Rank(0), Rank(1)});
+  EXPECT_TRUE(supervisor_.on_restart_due(Rank(2)).empty());
+  EXPECT_EQ(all_of_kind<RestartRank>(supervisor_.on_slots_wanted({Rank(0), Rank(1), Rank(2)})),
+            std::vector<RestartRank>{{Rank(2)}});
+}
+
+TEST_F(ElasticSupervisorTest, AHostWithoutSlotsWaitsForSomeAndThenLeaves) {
+  make(1);
+  supervisor_.on_slots_wanted({});
+  for (const int slot : {0, 1}) exit(slot, killed(SIGKILL));
+  const Actions last = exit(2, killed(SIGKILL));
+  EXPECT_THAT(said(last), HasSubstr("waiting for its next ones for 600 s (--elastic-timeout)"));
+  ASSERT_EQ(all_of_kind<AwaitSlots>(last), std::vector<AwaitSlots>{{600'000}});
+  supervisor_.on_slots_wanted({Rank(0)});
+  EXPECT_TRUE(supervisor_.on_slots_overdue().empty()) << "one has come";
+  supervisor_.on_rank_started(Rank(0), 300, "n0");
+  supervisor_.on_slots_wanted({});
+  EXPECT_EQ(all_of_kind<AwaitSlots>(exit(0, killed(SIGKILL))).size(), 1u);
+  const Actions overdue = supervisor_.on_slots_overdue();
+  EXPECT_TRUE(has(overdue, DrainRanks{}));
+  EXPECT_EQ(finish(), 0);
+}
+
 }  // namespace
 }  // namespace rueda::agent

@@ -225,6 +225,43 @@ TEST_F(ElasticJobTest, ASlotIsFreeOnceItsProcessHasHungUp) {
   EXPECT_NE(attach(0), nullptr);
 }
 
+TEST_F(ElasticJobTest, ASlotThatIsNotWantedLeavesWithTheGenerationAndMayComeBack) {
+  std::vector<int> unneeded;
+  JobListener listener;
+  listener.on_unneeded = [&](Rank slot) { unneeded.push_back(slot.value); };
+  JobSpec larger = spec(1);
+  larger.elastic->max_ranks = 4;
+  ASSERT_TRUE(cluster_.register_on(0, larger, listener).is_ok());
+  FakeSession* a = attach(0);
+  FakeSession* b = attach(1);
+  FakeSession* c = attach(2);
+  ASSERT_TRUE(wait_for({a, b, c}));
+  cluster_.engine(0).want_slots(cluster_.handle(0, "job"), 2);
+  for (const FakeSession* const session : {a, b, c}) EXPECT_EQ(session->host_changes, 1);
+  EXPECT_TRUE(unneeded.empty()) << "it is in the generation that runs";
+  expect_sum({a, b, c}, 3);
+  for (FakeSession* const session : {a, b, c}) cluster_.detach(*session);
+  c = attach(2);
+  EXPECT_EQ(unneeded, std::vector<int>{2});
+  a = attach(0);
+  b = attach(1);
+  ASSERT_TRUE(wait_for({a, b}));
+  expect_place(a, 0, 2, 2);
+  EXPECT_TRUE(c->places.empty());
+  // It is wanted again before its process has ended, and so is one more.
+  cluster_.engine(0).want_slots(cluster_.handle(0, "job"), 4);
+  FakeSession* d = attach(3);
+  ASSERT_NE(d, nullptr) << cluster_.refusal.message();
+  EXPECT_GT(a->host_changes, 0);
+  cluster_.detach(*a);
+  cluster_.detach(*b);
+  a = attach(0);
+  b = attach(1);
+  ASSERT_TRUE(wait_for({a, b, c, d}));
+  expect_place(d, 3, 4, 3);
+  expect_sum({a, b, c, d}, 4);
+}
+
 TEST_F(ElasticJobTest, WithTooFewTheJobEndsWhenItsTimeIsOver) {
   register_job(3, 50);
   FakeSession* a = attach(0);

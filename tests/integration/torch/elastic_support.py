@@ -11,6 +11,7 @@ from harness import IntegrationTest, wait_until
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 PYTHON = os.environ.get("RUEDA_TEST_PYTHON", harness.PYTHON)  # as in distributed_test.py
 HAS_TORCH = subprocess.run([PYTHON, "-c", "import torch"], capture_output=True, check=False).returncode == 0
+HAS_NUMPY = subprocess.run([PYTHON, "-c", "import numpy"], capture_output=True, check=False).returncode == 0
 PATIENCE_S = 120
 LONG = 100_000  # steps, of which a job makes as many as it takes until end()
 

@@ -6,7 +6,7 @@ import signal
 import unittest
 
 import harness
-from elastic_support import HAS_TORCH, LONG, PATIENCE_S, ElasticCase
+from elastic_support import FOLDER, HAS_NUMPY, HAS_TORCH, LONG, PATIENCE_S, PYTHON, ElasticCase
 from harness import IntegrationTest, wait_until
 
 
@@ -110,6 +110,115 @@ class ElasticTest(ElasticCase):
         self.assertNotIn("AssertionError", run.output())
 
 
+@unittest.skipUnless(HAS_NUMPY, "NumPy is not installed (deploy/packages.sh test installs it)")
+class ArenaTest(ElasticCase):
+
+    def test_memory_is_not_copied_after_a_reset(self):
+        """It once was: a daemon maps an arena once, and a reset ended the session that had it."""
+        program = os.path.join(FOLDER, "elastic_arena_rank.py")
+        run = self.ruedarun("-np", "3", "--min-np", "2", "env", "-C", self.folder, PYTHON, program, "2")
+        self.assertTrue(wait_until(lambda: "[0] size 3 sum 6 6 copied 0" in run.output() and "[0] size 2 sum 4 4 copied 0" in run.output()
+                                   and run.output().count("[0] size 3 sum 6 6 copied 0") == 2, PATIENCE_S), run.output())
+        for slot in (0, 2):
+            self.assertEqual([line for line in self.lines_of(run, slot) if line.startswith("size")],
+                             ["size 3 sum 6 6 copied 0", "size 2 sum 4 4 copied 0", "size 3 sum 6 6 copied 0"], run.output())
+
+
+class DiscoveryTest(ElasticCase):
+    """Jobs whose hosts a script lists."""
+
+    def setUp(self):
+        super().setUp()
+        self.list("localhost:2")
+
+    def list(self, *lines):
+        whole = os.path.join(self.folder, "hosts")
+        with open(f"{whole}.new", "w", encoding="utf-8") as file:
+            file.write("\n".join(lines) + "\n")
+        os.replace(f"{whole}.new", whole)
+
+    def run_listed(self, *flags, command=None):
+        return self.ruedarun("--min-np", "1", "--host-discovery-script", command or f"cat {self.folder}/hosts", *flags)
+
+    @unittest.skipUnless(HAS_TORCH, "PyTorch is not installed (deploy/packages.sh test installs it)")
+    def test_the_host_has_as_many_ranks_as_the_script_says(self):
+        program = os.path.join(FOLDER, "elastic_rank.py")
+        run = self.run_listed("env", "-C", self.folder, PYTHON, program, str(LONG))
+        self.wait_while_it_runs(run, lambda: self.sizes_of(run, 0) == [2])
+        self.list("# a comment", "other.example.org:4", "localhost:3")
+        self.wait_while_it_runs(run, lambda: self.sizes_of(run, 0) == [2, 3])
+        self.list("localhost:1")
+        self.wait_while_it_runs(run, lambda: self.sizes_of(run, 0) == [2, 3, 1])
+        self.list("localhost")
+        self.list("localhost:2")
+        self.wait_while_it_runs(run, lambda: self.sizes_of(run, 0) == [2, 3, 1, 2])
+        self.end()
+        self.assert_trained(run, (0, 1))
+        self.assertEqual([len(self.pids_of(run, slot)) for slot in (0, 1, 2)], [1, 2, 1], run.output())
+        self.assertIn("slot 2 has left: ending it", run.output())
+        # No step is lost: who leaves does so between two of them.
+        self.assertNotIn("Error", run.output())
+
+    @unittest.skipUnless(HAS_TORCH, "PyTorch is not installed (deploy/packages.sh test installs it)")
+    def test_a_host_that_goes_comes_back_with_the_same_command(self):
+        program = os.path.join(FOLDER, "elastic_rank.py")
+        run = self.run_listed("--elastic-timeout", "60", "env", "-C", self.folder, PYTHON, program, str(LONG))
+        self.wait_while_it_runs(run, lambda: self.sizes_of(run, 0) == [2])
+        self.list("localhost:0")
+        self.wait_while_it_runs(run, lambda: "no slot is left on this host" in run.output())
+        self.list("localhost:1")
+        self.wait_while_it_runs(run, lambda: len(self.pids_of(run, 0)) == 2 and self.sizes_of(run, 0)[-1] == 1)
+        self.end()
+        self.assertEqual(run.exit_code(PATIENCE_S), 0, run.output())
+
+    def test_who_does_not_take_part_is_not_ended(self):
+        run = self.run_listed("--elastic-timeout", "2", harness.PYTHON, "-c", "import time; print('up', flush=True); time.sleep(1000)")
+        self.wait_while_it_runs(run, lambda: run.output().count("up") == 2)
+        self.list("localhost:0")
+        self.wait_while_it_runs(run, lambda: "this host has 0 slots now" in run.output())
+        self.stop(run)
+
+    def test_a_script_that_fails_or_prints_rubbish_is_named_and_its_last_answer_stays(self):
+        script = os.path.join(self.folder, "script")
+        with open(script, "w", encoding="utf-8") as file:
+            file.write(f'#!/bin/sh\n. {self.folder}/does\n')
+        os.chmod(script, 0o755)
+        self.do("echo localhost:2")
+        run = self.run_listed(harness.PYTHON, "-c", "import time; print('up', flush=True); time.sleep(1000)", command=script)
+        self.wait_while_it_runs(run, lambda: run.output().count("up") == 2)
+        for what, text in (("exit 7", "it exited with status 7"), ("echo localhost:many", 'it printed "localhost:many"'),
+                           ("echo a b:3", 'it printed "a b:3"'), ("kill -9 $$", "it exited with status 137")):
+            self.do(what)
+            self.wait_while_it_runs(run, lambda text=text: text in run.output())
+        self.assertEqual(run.output().count("it exited with status 7"), 1, "it is said once")
+        self.assertIn("going on with 2 slots here", run.output())
+        self.do("echo localhost:3")
+        self.wait_while_it_runs(run, lambda: run.output().count("up") == 3)
+        self.stop(run)
+
+    def stop(self, run):
+        run.send(signal.SIGTERM)
+        self.assertEqual(run.exit_code(PATIENCE_S), 128 + signal.SIGTERM, run.output())
+
+    def do(self, what):
+        with open(os.path.join(self.folder, "does.new"), "w", encoding="utf-8") as file:
+            file.write(what + "\n")
+        os.replace(os.path.join(self.folder, "does.new"), os.path.join(self.folder, "does"))
+
+    def test_a_script_that_gives_this_host_nothing_ends_the_wait_with_a_line(self):
+        self.list("other.example.org:4")
+        run = self.run_listed("--start-timeout", "2", "true")
+        self.assertEqual(run.exit_code(), 1)
+        self.assertIn("did not give this host 1 slot within 2 s (--start-timeout), but 0", run.output())
+        run = self.run_listed("--start-timeout", "2", "true", command="exit 3")
+        self.assertEqual(run.exit_code(), 1)
+        self.assertIn("gave no answer within 2 s (--start-timeout): it exited with status 3", run.output())
+        self.list("localhost:1")
+        run = self.run_listed("--start-timeout", "2", "-np", "2", "true")
+        self.assertEqual(run.exit_code(), 1)
+        self.assertIn("did not give this host 2 slots within 2 s (--start-timeout), but 1", run.output())
+
+
 class BadInputTest(IntegrationTest):
 
     def assert_refused(self, text, *flags):
@@ -128,6 +237,8 @@ class BadInputTest(IntegrationTest):
         self.assert_refused("are for elastic jobs", "-np", "2", "--max-restarts", "1")
         self.assert_refused("are for elastic jobs", "-np", "2", "--elastic-timeout", "1")
         self.assert_refused("are for elastic jobs", "-np", "2", "--rank-timeout", "1")
+        self.assert_refused("--host-discovery-script is for elastic jobs", "--host-discovery-script", "true")
+        self.assert_refused("--virtual-nodes and -H cannot go with it", "--host-discovery-script", "true", "--min-np", "1", "--virtual-nodes", "2")
 
 
 if __name__ == "__main__":
