@@ -1,5 +1,6 @@
 #include "client/src/api/process.h"
 
+#include <array>
 #include <atomic>
 #include <cstdlib>
 #include <optional>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include <pthread.h>
+#include <unistd.h>
 
 #include "daemon/base/mutex.h"
 
@@ -17,15 +19,22 @@ namespace {
 constexpr int64_t kShutdownTimeoutMs = 5000;
 constexpr int64_t kExitTimeoutMs = 1000;
 
+constexpr size_t kMaxLeases = 4;
+
+std::array<std::atomic<int>, kMaxLeases + 1> no_sockets() { return {-1, -1, -1, -1, -1}; }
+
 struct Process {
   Mutex mutex;  // attach, detach, and the list of retired allocators
   std::atomic<Session*> session{nullptr};
   std::atomic<bool> is_forked_child{false};  // true in a child of a process that was attached
-  // Between two generations of an elastic job: the allocator of the one before, and the connection
-  // because of which the daemon keeps its arenas.
+  // Between two generations of an elastic job: the allocator of the one before, and the connections
+  // because of which the daemon keeps its arenas, the newest last. There is more than one if a
+  // session has ended before it had all of them.
   std::shared_ptr<ArenaAllocator> rested RUEDA_GUARDED_BY(mutex);
-  std::unique_ptr<Connection> lease RUEDA_GUARDED_BY(mutex);
-  std::atomic<Connection*> lease_in_child{nullptr};  // is `lease`
+  std::vector<std::unique_ptr<Connection>> leases RUEDA_GUARDED_BY(mutex);
+  // The sockets of the leases, and of the one that is about to be: a forked child closes them.
+  std::array<std::atomic<int>, kMaxLeases + 1> lease_sockets = no_sockets();
+  std::atomic<bool> leases_are_parents{false};
   // Allocators of sessions that ended while blocks of rueda_alloc were live: their memory stays
   // until it is freed.
   std::vector<std::shared_ptr<ArenaAllocator>> retired RUEDA_GUARDED_BY(mutex);
@@ -40,11 +49,36 @@ Process& process() {
 // A child that kept the socket open would hide its parent's death from the daemon.
 void after_fork_in_child() {
   Session* session = process().session.load();
-  Connection* const lease = process().lease_in_child.load();
-  if (session == nullptr && lease == nullptr) return;
+  for (std::atomic<int>& lease : process().lease_sockets) {
+    const int socket = lease.exchange(-1);
+    if (socket < 0) continue;
+    ::close(socket);
+    process().leases_are_parents.store(true);
+  }
+  if (session == nullptr) return;
   process().is_forked_child.store(true);
-  if (session != nullptr) session->close_in_child();
-  if (lease != nullptr) lease->close_in_child();
+  session->close_in_child();
+}
+
+// Says which sockets are those of leases, and that this one is about to be.
+void note_leases(int next) RUEDA_REQUIRES(process().mutex) {
+  for (size_t i = 0; i < kMaxLeases; ++i) {
+    const auto& leases = process().leases;
+    process().lease_sockets[i].store(i < leases.size() ? leases[i]->fd() : -1);
+  }
+  process().lease_sockets[kMaxLeases].store(next);
+}
+
+// Ends leases, the oldest first, until so many are left.
+void drop_leases(size_t left) RUEDA_REQUIRES(process().mutex) {
+  auto& leases = process().leases;
+  // A forked child has closed its parent's sockets, whose numbers may be others' by now.
+  if (process().leases_are_parents.exchange(false)) {
+    for (auto& lease : leases) (void)lease.release();
+    leases.clear();
+  }
+  while (leases.size() > left) leases.erase(leases.begin());
+  note_leases(-1);
 }
 
 // A program that ends with status 0 and without rueda_shutdown leaves the job as planned, unless
@@ -180,8 +214,7 @@ Status attach_process(const rueda_init_options* options) {
   Result<std::unique_ptr<Session>> session = Session::attach(config.value(), process().rested);
   if (!session.is_ok()) return session.status();
   std::erase(process().retired, std::exchange(process().rested, nullptr));
-  process().lease_in_child.store(nullptr);
-  process().lease.reset();
+  drop_leases(session.value()->has_all_arenas() ? 0 : kMaxLeases - 1);
   install_hooks();
   process().session.store(std::move(session).value().release());
   return Status::ok();
@@ -190,16 +223,19 @@ Status attach_process(const rueda_init_options* options) {
 Status detach_process() {
   if (is_forked_child()) return Status::ok();
   const MutexLock lock(process().mutex);
+  const Session* const attached = process().session.load();
+  if (attached == nullptr) return Status::ok();
+  note_leases(attached->socket());
   std::unique_ptr<Session> session(process().session.exchange(nullptr));
-  if (session == nullptr) return Status::ok();
   Status status = session->detach(kShutdownTimeoutMs);
   std::shared_ptr<ArenaAllocator> allocator = session->allocator();
-  process().lease = session->rest();
-  process().lease_in_child.store(process().lease.get());
+  std::unique_ptr<Connection> lease = session->rest();
+  const bool rests = lease != nullptr;
+  if (rests) process().leases.push_back(std::move(lease));
+  note_leases(-1);
   session.reset();
-  if (process().lease != nullptr) process().rested = allocator;
-  if (process().lease != nullptr || !allocator->is_idle())
-    process().retired.push_back(std::move(allocator));
+  if (rests) process().rested = allocator;
+  if (rests || !allocator->is_idle()) process().retired.push_back(std::move(allocator));
   return status;
 }
 

@@ -86,9 +86,12 @@ Result<rueda_abi_started> wait_started(Connection& connection, const Config& con
   }
 }
 
-// Returns whether the daemon may be followed by another that answers otherwise.
+// Returns whether another attempt may go otherwise: the daemon may be followed by another, or
+// somebody has died before the generation has begun that this process was to be in.
 bool may_pass(const Status& status) {
   switch (status.code()) {
+    case Code::kRankLost:
+    case Code::kNodeLost:
     case Code::kDaemonLost:
     case Code::kNotFound:  // Nobody has the socket, or the daemon does not have the job yet.
     case Code::kUnavailable: return true;

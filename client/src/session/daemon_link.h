@@ -100,6 +100,7 @@ class DaemonLink {
   // elastic job the daemon keeps the arenas as long as the connection is open.
   void leave(MutexLock& lock, int64_t timeout_ms) RUEDA_REQUIRES(session_mutex);
   // Returns the connection of a link that has left and is not used any more.
+  int socket() const { return daemon_.connection->fd(); }
   std::unique_ptr<Connection> take_connection() { return std::move(daemon_.connection); }
 
   // Wakes a thread that sleeps on the socket, on which nothing comes any more.

@@ -85,7 +85,7 @@ Session::Session(Config config, Attachment daemon, std::shared_ptr<ArenaAllocato
       handles_(link_.capacity()),
       device_(config_, link_, handles_, interned_) {
   if (allocator_ != nullptr) {
-    allocator_->resume(registrar());
+    has_all_arenas_ = allocator_->resume(registrar());
     return;
   }
   using Descriptors = ArenaAllocator::Descriptors;

@@ -101,6 +101,9 @@ class Session final : private DaemonLink::Host {
   // connection because of which the daemon keeps the arenas until this process attaches again.
   // Returns null in other jobs.
   std::unique_ptr<Connection> rest();
+  // Returns whether the daemon has all arenas of the sessions before, or has refused them.
+  bool has_all_arenas() const { return has_all_arenas_; }
+  int socket() const { return link_.socket(); }
 
   // The allocator outlives the session while blocks of rueda_alloc live.
   std::shared_ptr<ArenaAllocator> allocator() const { return allocator_; }
@@ -149,6 +152,7 @@ class Session final : private DaemonLink::Host {
   DaemonLink link_;
   std::shared_ptr<ArenaAllocator> allocator_;
   bool rests_ = false;
+  bool has_all_arenas_ = true;
   ProcessSets process_sets_;
   InternCache interned_;
 

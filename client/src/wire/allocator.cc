@@ -12,6 +12,12 @@ namespace {
 
 constexpr size_t kMaxBlockBytes = size_t{1} << 40;
 
+// Returns whether the daemon has answered, and will not have the memory. Another error says that
+// the session is over.
+bool is_refusal(const Status& status) {
+  return status.code() == Code::kInvalidArgument || status.code() == Code::kResourceExhausted;
+}
+
 constexpr size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 }  // namespace
@@ -98,13 +104,14 @@ Status ArenaAllocator::free(void* data, IfIdle if_idle) {
     }
     Arena& arena = *found->second;
     if (!arena.space.is_idle() || arena.is_leaving) return Status::ok();
-    if (state_ == State::kRetired || !arena.is_known) {
+    if (state_ == State::kRetired || arena.is_refused) {
       mapped_bytes_ -= arena.memory->bytes();
       arenas_.erase(found);
       return Status::ok();
     }
     if (if_idle == IfIdle::kKeep || idle_bytes() <= kMaxIdleBytes) return Status::ok();
-    if (state_ == State::kResting) return Status::ok();  // There is no daemon to be asked.
+    // There is no daemon to be asked.
+    if (state_ == State::kResting || !arena.is_known) return Status::ok();
     arena.is_leaving = true;
     base = found->first;
     arena_id = arena.id;
@@ -149,32 +156,36 @@ void ArenaAllocator::rest() {
   state_ = State::kResting;
 }
 
-void ArenaAllocator::resume(Registrar registrar) {
+bool ArenaAllocator::resume(Registrar registrar) {
   registrar_ = std::move(registrar);
   std::vector<Arena*> arenas;
   {
     const MutexLock lock(mutex_);
     for (auto& [base, arena] : arenas_) {
-      if (!arena->is_known) continue;
+      if (arena->is_refused) continue;
       arena->is_leaving = true;  // Whoever frees its last block leaves it here.
       arenas.push_back(arena.get());
     }
   }
+  bool has_all = true;
   for (Arena* const arena : arenas) {
     const Result<uint32_t> id = registrar_.add(arena->memory->fd(), arena->memory->bytes());
     const MutexLock lock(mutex_);
     arena->is_leaving = false;
     arena->is_known = id.is_ok();
+    arena->is_refused = is_refusal(id.status());
     arena->id = id.is_ok() ? id.value() : 0;
+    has_all &= arena->is_known || arena->is_refused;
   }
   const MutexLock lock(mutex_);
-  drop_unknown();
+  drop_refused();
   state_ = State::kServing;
+  return has_all;
 }
 
-void ArenaAllocator::drop_unknown() {
+void ArenaAllocator::drop_refused() {
   std::erase_if(arenas_, [this](const auto& entry) RUEDA_REQUIRES(mutex_) {
-    if (entry.second->is_known || !entry.second->space.is_idle()) return false;
+    if (!entry.second->is_refused || !entry.second->space.is_idle()) return false;
     mapped_bytes_ -= entry.second->memory->bytes();
     return true;
   });

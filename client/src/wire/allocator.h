@@ -67,9 +67,10 @@ class ArenaAllocator {
   // The session is over, and another one will follow: nothing is allocated, and the registrar is
   // not called, until resume().
   void rest();
-  // Hands all arenas to the daemon of the session that follows. What it does not take is foreign
-  // memory from now on, and goes with its last block.
-  void resume(Registrar registrar);
+  // Hands all arenas to the daemon of the session that follows. What it refuses is foreign memory
+  // from now on, and goes with its last block. Returns false if the session has ended before all
+  // have been handed over: the rest is foreign memory until the next resume().
+  bool resume(Registrar registrar);
   // True if no block is live.
   bool is_idle() const;
   uint64_t mapped_bytes() const;
@@ -83,6 +84,7 @@ class ArenaAllocator {
     uint32_t id = 0;
     bool is_leaving = false;  // being taken back from the daemon: gets no new blocks
     bool is_known = true;     // the daemon has it
+    bool is_refused = false;  // no daemon will ever have it again
   };
   using Arenas = std::map<const std::byte*, std::unique_ptr<Arena>>;
 
@@ -93,8 +95,8 @@ class ArenaAllocator {
   uint64_t idle_bytes() const RUEDA_REQUIRES(mutex_);
   Status give_back(const std::byte* base, uint32_t arena_id);
 
-  // Unmaps the idle arenas that the daemon does not have.
-  void drop_unknown() RUEDA_REQUIRES(mutex_);
+  // Unmaps the idle arenas that the daemon has refused.
+  void drop_refused() RUEDA_REQUIRES(mutex_);
 
   enum class State { kServing, kResting, kRetired };
 

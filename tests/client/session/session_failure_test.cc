@@ -65,15 +65,20 @@ TEST(AttachFailureTest, AJobThatFailsBeforeItStarts) {
   EXPECT_TRUE(daemon.wait_for([](const auto& counts) { return counts.detaches == 1; }));
 }
 
-TEST(AttachFailureTest, InAnElasticJobADaemonThatHasDiedIsFollowedByAnother) {
+TEST(AttachFailureTest, InAnElasticJobADeathBeforeItBeginsIsNoEndOfTheWait) {
   FakeDaemon daemon({.starts = false});
   Config config = daemon.config();
   config.is_elastic = true;
   std::thread life([&] {
-    for (int attach = 1; attach <= 3; ++attach) {
-      EXPECT_TRUE(daemon.wait_for([&](const auto& counts) { return counts.attaches == attach; }));
-      attach < 3 ? daemon.drop() : daemon.fail_job(RUEDA_ERR_SHUT_DOWN, "the job is over");
-    }
+    const auto wait_for_attach = [&](int number) {
+      EXPECT_TRUE(daemon.wait_for([&](const auto& counts) { return counts.attaches == number; }));
+    };
+    wait_for_attach(1);
+    daemon.drop();
+    wait_for_attach(2);
+    daemon.fail_job(RUEDA_ERR_RANK_LOST, "rank 3 was killed");
+    wait_for_attach(3);
+    daemon.fail_job(RUEDA_ERR_SHUT_DOWN, "the job is over");
   });
   const Status status = Session::attach(config).status();
   life.join();

@@ -24,11 +24,15 @@ struct Registry {
   std::map<uint32_t, uint64_t> arenas;
   bool refuses_removal = false;
   bool refuses = false;
+  int ends_after = -1;        // the session is over after so many arenas; -1: it is not
   bool knows_arenas = false;  // from a session before
 
   ArenaAllocator::Registrar registrar() {
     return {.add = [this](int memfd, uint64_t bytes) -> Result<uint32_t> {
               if (refuses) return Status{Code::kResourceExhausted, "no more arenas"};
+              if (ends_after == static_cast<int>(arenas.size())) {
+                return Status{Code::kRankLost, "rank 3 was killed"};
+              }
               int seals = ::fcntl(memfd, F_GET_SEALS);
               if (!knows_arenas) {
                 EXPECT_EQ(seals, F_SEAL_SHRINK | F_SEAL_GROW);  // the daemon adds other seals
@@ -251,6 +255,29 @@ TEST(AllocatorTest, ArenasAreHandedOverAgain) {
   EXPECT_TRUE(after.arenas.contains(allocator.locate(data, 100).value()->arena_id));
   EXPECT_EQ(data[99], std::byte{1});
   EXPECT_EQ(allocate(allocator, kMinArenaBytes + 1), other);
+}
+
+// Two deaths shortly after each other once made foreign memory of all arenas for good.
+TEST(AllocatorTest, ASessionThatEndsBeforeItHasAllArenasLosesNone) {
+  Registry before;
+  ArenaAllocator allocator(before.registrar(), ArenaAllocator::Descriptors::kKeep);
+  std::byte* one = allocate(allocator, kMinArenaBytes);
+  std::byte* other = allocate(allocator, kMinArenaBytes + 1);
+  allocator.rest();
+  Registry ends;
+  ends.knows_arenas = true;
+  ends.ends_after = 1;
+  EXPECT_FALSE(allocator.resume(ends.registrar()));
+  EXPECT_NE(allocator.locate(one, 1).value().has_value(),
+            allocator.locate(other, 1).value().has_value());
+  allocator.rest();
+  Registry after;
+  after.knows_arenas = true;
+  EXPECT_TRUE(allocator.resume(after.registrar()));
+  EXPECT_EQ(after.arenas.size(), 2u);
+  for (const std::byte* const data : {one, other}) {
+    EXPECT_TRUE(allocator.locate(data, 1).value().has_value());
+  }
 }
 
 // A daemon that has taken another's place cannot map what that one has sealed.
