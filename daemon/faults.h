@@ -19,6 +19,9 @@ struct Faults {
   // Makes of a data loop's transport what takes its place. Null: nothing does.
   std::function<std::unique_ptr<transport::Transport>(std::unique_ptr<transport::Transport>)>
       wrap_transport;
+  // Is called at each step by which the nodes of an elastic job agree, with its name (ElasticJob).
+  // Null: nothing is.
+  std::function<void(const char* step)> at_step;
 };
 
 // Returns the faults that this program makes.

@@ -85,6 +85,7 @@ engine::EngineOptions engine_options(const Config& config, bool uses_rdma) {
   options.gpu_worker_command = {own_program(), "--gpu-worker", config.gpu_plugin};
   const Faults faults = planted_faults();
   options.corrupt_reduction = faults.corrupts_reduction;
+  if (faults.at_step) options.at_step = faults.at_step;
   options.clock_skew_ns = faults.clock_skew_ns;
   return options;
 }

@@ -208,8 +208,8 @@ Flags add_flags(CLI::App& app, Options& options, Seconds& seconds, ElasticSettin
                               ->capture_default_str();
   flags.rank_timeout =
       app.add_option("--rank-timeout", seconds.rank,
-                     "With --min-np: go on without a rank that stands still so many seconds, and "
-                     "kill it after as many more; 0: never")
+                     "With --min-np: end the generation of a rank that stands still so many "
+                     "seconds, and kill it if it does not move then; 0: never")
           ->check(CLI::Range(0.0, kMaxSeconds))
           ->check(is_number())
           ->capture_default_str();

@@ -21,6 +21,13 @@ constexpr size_t kMaxOutputBytes = size_t{1} << 20;
 constexpr size_t kShownBytes = 200;
 constexpr const char* kSpace = " \t\r";
 
+std::string lower(std::string text) {
+  for (char& letter : text) {
+    if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
+  }
+  return text;
+}
+
 std::string trimmed(const std::string& text) {
   const size_t begin = text.find_first_not_of(kSpace);
   if (begin == std::string::npos) return "";
@@ -45,7 +52,7 @@ Result<int> slots_of_host(const std::string& output, const std::set<std::string>
                                                 "\", and a line is HOST:SLOTS, 0 to " +
                                                 std::to_string(limits::kMaxLocalRanks) + " slots");
     }
-    if (names.contains(parsed->host)) slots = parsed->port;
+    if (names.contains(lower(parsed->host))) slots = parsed->port;
   }
   return slots;
 }
@@ -54,8 +61,8 @@ std::set<std::string> names_of_this_host() {
   std::set<std::string> names{"localhost"};
   char name[256] = {};
   if (::gethostname(name, sizeof(name) - 1) == 0) {
-    names.insert(name);
-    const std::string whole(name);
+    const std::string whole = lower(name);
+    names.insert(whole);
     names.insert(whole.substr(0, whole.find('.')));
   }
   ifaddrs* addresses = nullptr;
@@ -86,6 +93,12 @@ HostDiscovery::HostDiscovery(boost::asio::io_context& loop, std::string script, 
       output_(loop) {}
 
 HostDiscovery::~HostDiscovery() { stop(); }
+
+std::string HostDiscovery::names_text() const {
+  std::string text;
+  for (const std::string& name : names_) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
 
 void HostDiscovery::stop() {
   timer_.cancel();
@@ -121,8 +134,8 @@ void HostDiscovery::ask() {
     look_at_end();
   });
   timer_.expires_after(limits_.patience);
-  timer_.async_wait([this](const boost::system::error_code& error) {
-    if (error) return;
+  timer_.async_wait([this, run = run_](const boost::system::error_code& error) {
+    if (error || run != run_) return;
     conclude(Status(Code::kTimeout, "it did not end, and close its output, within " +
                                         std::to_string(limits_.patience.count()) + " ms"));
   });
@@ -130,8 +143,9 @@ void HostDiscovery::ask() {
 
 void HostDiscovery::read() {
   output_.async_read_some(
-      boost::asio::buffer(chunk_), [this](const boost::system::error_code& error, size_t bytes) {
-        if (error == boost::asio::error::operation_aborted) return;
+      boost::asio::buffer(chunk_),
+      [this, run = run_](const boost::system::error_code& error, size_t bytes) {
+        if (run != run_) return;
         text_.append(chunk_.data(), bytes);
         if (text_.size() > kMaxOutputBytes) {
           return conclude(Status(Code::kResourceExhausted, "it printed more than 1 MiB"));
@@ -154,6 +168,7 @@ void HostDiscovery::look_at_end() {
 
 void HostDiscovery::conclude(const Result<int>& answer) {
   stop();
+  ++run_;
   timer_.expires_after(limits_.interval);
   timer_.async_wait([this](const boost::system::error_code& error) {
     if (!error) ask();

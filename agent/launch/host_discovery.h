@@ -26,7 +26,7 @@ namespace rueda::agent {
 // say nothing. kInvalidArgument names the first line that is neither.
 Result<int> slots_of_host(const std::string& output, const std::set<std::string>& names);
 
-// Returns the names and the addresses by which a script may mean this machine.
+// Returns the names, in small letters, and the addresses by which a script may mean this machine.
 std::set<std::string> names_of_this_host();
 
 class HostDiscovery {
@@ -53,6 +53,8 @@ class HostDiscovery {
   void stop();
   // Returns the last answer; none if there has been none.
   std::optional<int> slots() const { return slots_; }
+  // Returns the names by which a script may mean this host, by commas.
+  std::string names_text() const;
   // Returns why the last run gave no answer; empty if it gave one.
   const std::string& failure() const { return failure_; }
 
@@ -73,6 +75,7 @@ class HostDiscovery {
   std::array<char, 4096> chunk_{};
   Child child_;
   std::unique_ptr<ExitWatch> watch_;
+  int run_ = 0;  // Counts them: what is left of one before says nothing.
   bool has_output_ended_ = false;
   bool has_exited_ = false;
   std::optional<int> slots_;

@@ -20,8 +20,9 @@ namespace {
 constexpr std::chrono::milliseconds kDrain{1000};
 constexpr const char* kStartTimeoutVariable = "RUEDA_START_TIMEOUT_MS";
 constexpr int64_t kDaemonAnswersMs =
-    10'000;                         // The time in which the daemon's own end of a wait comes.
-constexpr int64_t kJitterPart = 4;  // A rank waits up to a quarter longer than it is told.
+    10'000;                            // The time in which the daemon's own end of a wait comes.
+constexpr int64_t kUnsureMs = 10'000;  // A daemon may have been dead for so long unnoticed.
+constexpr int64_t kJitterPart = 4;     // A rank waits up to a quarter longer than it is told.
 
 bool is_same_file(int one, int other) {
   struct stat a {};
@@ -142,26 +143,33 @@ void Launcher::arm_start_timer() {
   });
 }
 
+int Launcher::slots_to_begin() const {
+  const int least = options_.nnodes == 1 ? options_.elastic->min_ranks : 1;
+  return std::max(options_.ranks, least);
+}
+
 std::string Launcher::overdue_discovery_text() const {
-  const std::string wanted = std::to_string(std::max(options_.ranks, 1));
+  const std::string wanted = std::to_string(slots_to_begin());
   const std::string within =
       " within " + std::to_string(options_.start_timeout_ms / 1000) + " s (--start-timeout)";
   const std::string script = "--host-discovery-script " + options_.discovery_script;
   if (!discovery_->slots())
     return script + " gave no answer" + within + ": " + discovery_->failure();
   return script + " did not give this host " + wanted + (wanted == "1" ? " slot" : " slots") +
-         within + ", but " + std::to_string(*discovery_->slots());
+         within + ", but " + std::to_string(*discovery_->slots()) + "; it is meant by " +
+         discovery_->names_text();
 }
 
 void Launcher::on_slots(int slots) {
   if (!is_brought_up_) {
     // -np, if it is given, says with how many it begins.
-    if (slots == 0 || slots < options_.ranks) return;
-    if (options_.ranks == 0) options_.ranks = slots;
+    if (slots < slots_to_begin()) return;
+    if (options_.ranks == 0) options_.ranks = std::min(slots, options_.elastic->max_ranks);
     is_brought_up_ = true;
     return bringup_.start();
   }
   if (slots_.empty()) return;  // They are looked at again once the ranks have been started.
+  slots = std::min(slots, options_.elastic->max_ranks);
   std::vector<Rank>& known = slots_.front();
   while (known.size() < static_cast<size_t>(slots)) {
     // They are numbered after those of the first generation, and after one another.
@@ -259,6 +267,7 @@ void Launcher::open_link(size_t index) {
   const LocalNode& node = bringup_.local_nodes()[index];
   Registration& own = registrations_[index];
   const bool is_first = place_of(node) == 0 && !job_.is_late();
+  take_back_reports(own);
   std::vector<int> ended_slots;
   std::vector<int> finished_slots;
   own.told.clear();
@@ -336,13 +345,36 @@ void Launcher::perform(const ReviveNode& action) {
       loop_, std::chrono::milliseconds(action.after_ms));
   registrations_[index].revival->async_wait([this, index](const boost::system::error_code& error) {
     if (error || is_closing_links_ || is_stopping_daemons_) return;
-    bringup_.revive(index, [this, index](const Status& status) {
-      if (is_closing_links_) return;
+    const int attempt = ++registrations_[index].attempt;
+    limit_revival(index);
+    bringup_.revive(index, [this, index, attempt](const Status& status) {
+      if (is_closing_links_ || attempt != registrations_[index].attempt) return;
       if (status.is_ok()) return open_link(index);
       apply(supervisor_.on_revival_failed(bringup_.local_nodes()[index].node_id, status.message(),
                                           steady_now_ms()));
     });
   });
+}
+
+// A daemon may begin, and never serve.
+void Launcher::limit_revival(size_t index) {
+  Registration& own = registrations_[index];
+  own.revival_limit = std::make_unique<boost::asio::steady_timer>(
+      loop_, std::chrono::milliseconds(options_.start_timeout_ms));
+  own.revival_limit->async_wait(
+      [this, index, attempt = own.attempt](const boost::system::error_code& error) {
+        Registration& late = registrations_[index];
+        const bool is_over = attempt != late.attempt || late.is_registered;
+        if (error || is_over || is_closing_links_ || is_stopping_daemons_) return;
+        ++late.attempt;
+        ++late.number;  // What the link still says is nobody's any more.
+        if (late.link) late.link->cancel();
+        apply(supervisor_.on_revival_failed(bringup_.local_nodes()[index].node_id,
+                                            "it has not taken the job within " +
+                                                std::to_string(options_.start_timeout_ms / 1000) +
+                                                " s (--start-timeout)",
+                                            steady_now_ms()));
+      });
 }
 
 size_t Launcher::index_of(const std::string& node_id) const {
@@ -361,11 +393,22 @@ void Launcher::report_slot(Rank rank, const std::string* failure) {
     if (!registration.is_registered) {
       registration.ended_meanwhile[rank] = failure ? *failure : "";
       registration.told.erase(rank);
-    } else if (failure) {
+      continue;
+    }
+    registration.reported[rank] = {steady_now_ms(), failure ? *failure : ""};
+    if (failure) {
       registration.link->report_rank_failed(slot, *failure);
     } else {
       registration.link->report_rank_ended(slot);
     }
+  }
+}
+
+// What was said to a daemon right before it was lost may not have been heard, or not kept.
+void Launcher::take_back_reports(Registration& registration) {
+  for (const auto& [rank, report] : std::exchange(registration.reported, {})) {
+    if (steady_now_ms() - report.first > kUnsureMs) continue;
+    registration.ended_meanwhile.emplace(rank, report.second);
   }
 }
 
@@ -409,6 +452,7 @@ Status Launcher::start_rank(const LocalNode& node, int local_rank) {
   const Status started = process->start(options_.command, environment, cpus, options_.has_prefix,
                                         *out_sink_, err_sink_ ? *err_sink_ : *out_sink_);
   if (!started.is_ok()) return started;
+  registrations_[index_of(node.node_id)].reported.erase(rank);  // It is about another process.
   guardian_.add_group(process->pid());
   supervisor_.on_rank_started(rank, process->pid(), node.node_id);
   ranks_.push_back(std::move(process));

@@ -41,6 +41,23 @@ class Launcher {
   int run();
 
  private:
+  // The registration of the job on one of the local nodes.
+  struct Registration {
+    std::unique_ptr<AgentLink> link;
+    int number = 0;  // Counts the links.
+    bool is_registered = false;
+    std::string votes;         // What the daemon has asked to keep.
+    std::optional<int> slots;  // How many are wanted, if a list of hosts says so.
+    // The ranks that have ended while the node had no daemon, and how, if badly; and those of them
+    // that the next daemon is told with the job, before a process in their place may attach.
+    std::map<Rank, std::string> ended_meanwhile;
+    std::set<Rank> told;
+    std::map<Rank, std::pair<int64_t, std::string>> reported;  // When, and how it had ended.
+    std::unique_ptr<boost::asio::steady_timer> revival;
+    std::unique_ptr<boost::asio::steady_timer> revival_limit;
+    int attempt = 0;  // Counts those to revive the node's daemon.
+  };
+
   void wait_for_signals();
   void arm_start_timer();
   void on_layout(JobLayout job);
@@ -58,9 +75,13 @@ class Launcher {
   // In an elastic job: tells the daemon of the rank's node that the rank has ended, and how, if
   // badly, as soon as there is a daemon.
   void report_slot(Rank rank, const std::string* failure);
+  void take_back_reports(Registration& registration);
+  void limit_revival(size_t index);
   void start_ranks();
   // The list of hosts gives this one so many slots.
   void on_slots(int slots);
+  // Returns how many slots there must be here for the job to begin.
+  int slots_to_begin() const;
   std::string overdue_discovery_text() const;
   Status start_rank(const LocalNode& node, int local_rank);
   void on_rank_exit(Rank rank, const ExitStatus& status);
@@ -112,19 +133,6 @@ class Launcher {
   Guardian guardian_;
   Bringup bringup_;
   JobLayout job_;
-  // The registration of the job on one of the local nodes.
-  struct Registration {
-    std::unique_ptr<AgentLink> link;
-    int number = 0;  // Counts the links.
-    bool is_registered = false;
-    std::string votes;         // What the daemon has asked to keep.
-    std::optional<int> slots;  // How many are wanted, if a list of hosts says so.
-    // The ranks that have ended while the node had no daemon, and how, if badly; and those of them
-    // that the next daemon is told with the job, before a process in their place may attach.
-    std::map<Rank, std::string> ended_meanwhile;
-    std::set<Rank> told;
-    std::unique_ptr<boost::asio::steady_timer> revival;
-  };
   std::vector<Registration> registrations_;  // By index among the local nodes.
   // By index among the local nodes, and by slot: the rank that names the process.
   std::vector<std::vector<Rank>> slots_;

@@ -98,6 +98,11 @@ int Supervisor::expected_ranks() const {
   }));
 }
 
+int Supervisor::least_ranks() const {
+  const int slots = static_cast<int>(slots_.value_or(ranks_.size()));
+  return std::min(elastic_->min_ranks, std::max(slots, 1));  // Slots that are gone may come again.
+}
+
 bool Supervisor::has_anybody_ended_well() const {
   return std::any_of(ranks_.begin(), ranks_.end(),
                      [](const auto& entry) { return entry.second.has_ended_well; });
@@ -115,7 +120,7 @@ bool Supervisor::go_on_without(Rank rank, const ExitStatus& status, int64_t now_
   // Whoever is started when others have finished would wait for them in vain.
   const bool is_finishing = has_anybody_ended_well();
   state.awaits_restart = !is_finishing && deaths <= elastic_->max_restarts;
-  if (!is_finishing && expected_ranks() < elastic_->min_ranks) {
+  if (!is_finishing && expected_ranks() < least_ranks()) {
     const std::string least = "--min-np " + std::to_string(elastic_->min_ranks);
     out.emplace_back(Say{(elastic_->min_ranks == 1 ? std::string("no rank is")
                                                    : "fewer ranks than " + least + " are") +
@@ -287,7 +292,7 @@ Actions Supervisor::on_restart_failed(Rank rank, const std::string& text) {
   if (phase_ != Phase::kRunning) return out;
   out.emplace_back(Say{"slot " + std::to_string(rank.value) + " cannot be started again: " + text});
   exit_code_ = 1;
-  if (expected_ranks() < elastic_->min_ranks && !has_anybody_ended_well()) {
+  if (expected_ranks() < least_ranks() && !has_anybody_ended_well()) {
     begin_ending(1, out);
     end_if_none_runs(out);
   }
@@ -303,10 +308,9 @@ Actions Supervisor::on_rank_exit(Rank rank, const ExitStatus& status, int64_t no
   // Whoever comes too late has nothing to do, however it ends.
   state.has_ended_well = status.is_success() || state.is_unneeded;
   if (elastic_ && phase_ == Phase::kRunning) {
-    if (state.is_unwanted) {
+    if (state.is_unwanted && !status.is_success()) {
       // Its daemon may still wait for it.
       out.emplace_back(ReportRankFailed{rank, "slot " + std::to_string(rank.value) + " has left"});
-      state.has_ended_well = false;
       end_if_nobody_is_left(out);
       return out;
     }

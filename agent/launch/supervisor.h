@@ -209,6 +209,8 @@ class Supervisor {
                             Actions& out);
   // Returns how many ranks run or will be started again.
   int expected_ranks() const;
+  // Returns how many must run, or be started again, for the job to go on.
+  int least_ranks() const;
   bool has_anybody_ended_well() const;
   // Ends an elastic job of which nobody runs or will run any more.
   void end_if_nobody_is_left(Actions& out);

@@ -1,8 +1,10 @@
 #include "daemon/engine/job/elastic_job.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <utility>
+#include <variant>
 
 #include <boost/asio/post.hpp>
 #include <spdlog/spdlog.h>
@@ -21,6 +23,8 @@ using State = core::Generations::State;
 constexpr TicksMs kRepeatsInATimeout = 50;
 constexpr size_t kGenerationsKept = 16;
 constexpr size_t kMostHeld = 256;
+// The part of --rank-timeout that a rank has after its generation has ended because of it.
+constexpr TicksMs kMomentPart = 10;
 
 core::MemberId self_of(const EngineContext& context, const JobSpec& spec) {
   const std::vector<uint64_t>& incarnations = spec.elastic->incarnations;
@@ -110,7 +114,8 @@ ElasticJob::ElasticJob(const EngineContext& context, JobSpec spec, JobListener l
       slots_known_(
           std::max(slots_wanted_, static_cast<int>(spec_.layout.node(spec_.self).ranks.size()))),
       timer_(context.control_loop),
-      silence_timer_(context.control_loop) {}
+      silence_timer_(context.control_loop),
+      stalled_timer_(context.control_loop) {}
 
 Status ElasticJob::start() {
   core::GenerationsOutput output;
@@ -169,8 +174,12 @@ Status ElasticJob::may_attach(const session::Attach& attach) const {
     return {Code::kShutDown, "job " + spec_.job + " is over: it did not go on in time"};
   }
   // Whoever had the slot may have gone without having been heard yet.
-  if (session::Session* const before = session_of(slot)) before->look();
-  if (session_of(slot) == nullptr) return Status::ok();
+  if (session::Session* const silent = session_of(slot)) silent->look();
+  const session::Session* const before = session_of(slot);
+  if (before == nullptr) return Status::ok();
+  if (before->attach().peer.pid == attach.peer.pid) {
+    return {Code::kUnavailable, "the goodbye of this process has not been read yet: attach again"};
+  }
   return {Code::kInvalidArgument, "slot " + std::to_string(slot.value) + " of job " + spec_.job +
                                       " has a process already; start each once"};
 }
@@ -265,6 +274,16 @@ JobListener ElasticJob::listener_of_generation() {
       if (over == running_) end_generation(why);
     }));
   };
+  // Of several nodes that are lost together, one is the reason why the generation ends.
+  out.on_node_lost = [this](NodeIndex node) {
+    boost::asio::post(context_.control_loop, lifetime_.guard([this, node, over = running_] {
+      if (over != running_ || closing_) return;
+      lost_.insert(running_->node(node).id);
+      core::GenerationsOutput output;
+      generations_.lose_node(now(), running_->node(node).id, output);
+      carry_out(std::move(output));
+    }));
+  };
   out.on_failed = ends;
   out.on_finished = [this, ends] {
     all_left_ = true;
@@ -296,8 +315,11 @@ void ElasticJob::begin(const core::GenerationPtr& generation) {
                  generation->reason);
   }
   running_ = generation;
+  has_started_ = false;
   attached_.clear();
+  lost_.clear();
   runner_ = &host_.start(spec_of(*generation), listener_of_generation());
+  at_step("begun");
   for (const auto& [session, slot] : std::map<session::Session*, core::Slot>(slots_)) {
     LocalRank local_rank;
     const auto place = place_of(slot, &local_rank);
@@ -322,11 +344,14 @@ void ElasticJob::end_generation(const Status& why) {
     return give_up(why);
   }
   if (!is_ending_) {
+    at_step("ended");
     end_runner(why);
     core::GenerationsOutput output;
     generations_.end_running(now(), why.message(), output);
+    for (const core::MemberId& node : lost_) generations_.lose_node(now(), node, output);
     carry_out(std::move(output));
     watch_silence();
+    if (why.code() == Code::kShutDown && why.origin().rank) watch_stalled(*why.origin().rank);
   }
   note_lost(why);
 }
@@ -349,6 +374,10 @@ void ElasticJob::count_end(const Status& why) {
 }
 
 void ElasticJob::note_begun() {
+  at_step("started");
+  has_started_ = true;
+  // A process hears nothing of it before it has been told that its generation begins.
+  if (hosts_changed_) tell_hosts_changed();
   if (ended_s_) metrics_->recovery_seconds.Observe(steady_now_s() - *ended_s_);
   ended_s_.reset();
   if (history_.size() >= kGenerationsKept) history_.pop_front();
@@ -384,6 +413,33 @@ void ElasticJob::watch_silence() {
       }));
 }
 
+// Others have waited for it long enough: it has a moment to show that it moves again.
+void ElasticJob::watch_stalled(Rank rank) {
+  const TicksMs patience_ms = spec_.elastic->rank_timeout_ms / kMomentPart;
+  if (patience_ms == 0 || !running_) return;
+  const NodeIndex self = running_->find(generations_.self());
+  for (const core::GenerationSlot& place : running_->node(self).slots) {
+    if (place.rank != rank) continue;
+    stalled_timer_.expires_after(std::chrono::milliseconds(patience_ms));
+    stalled_timer_.async_wait(lifetime_.guard([this, slot = place.slot, patience_ms,
+                                               epoch = running_->epoch](
+                                                  const boost::system::error_code& error) {
+      // In a generation that runs nobody is awaited, whatever awaited_slots() says of it.
+      if (error || closing_ || generations_.state() != State::kForming ||
+          generations_.known()->epoch != epoch) {
+        return;
+      }
+      const std::vector<core::Slot> awaited = generations_.awaited_slots();
+      const bool is_awaited = std::find(awaited.begin(), awaited.end(), slot) != awaited.end();
+      if (!is_awaited) return;
+      listener_.on_silent(Rank{slot.value}, "slot " + std::to_string(slot.value) +
+                                                " stands still: others have waited for it, and " +
+                                                std::to_string(patience_ms) +
+                                                " ms after they gave it up it has not moved");
+    }));
+  }
+}
+
 void ElasticJob::on_runner_gone() {
   runner_ = nullptr;
   running_.reset();
@@ -414,13 +470,24 @@ void ElasticJob::keep_votes() {
   if (!is_asking_) ask_to_keep();
 }
 
+// Returns what the message is called where tests make daemons die.
+const char* ElasticJob::name_of(const core::GenerationMessage& message) {
+  static constexpr std::array kNames{"present-sent", "heard-sent",  "prepare-sent",
+                                     "promise-sent", "accept-sent", "accepted-sent",
+                                     "refuse-sent",  "learn-sent"};
+  static_assert(kNames.size() == std::variant_size_v<decltype(message.body)>);
+  return kNames[message.body.index()];
+}
+
 // One question at a time: a launcher that does not answer is not sent more.
 void ElasticJob::ask_to_keep() {
   is_asking_ = true;
+  at_step("votes-changed");
   listener_.keep_votes(context_.control_plane.encode(newest_votes_),
                        lifetime_.guard([this, number = to_keep_] {
                          is_asking_ = false;
                          has_kept_ = number;
+                         at_step("votes-kept");
                          if (to_keep_ > number) ask_to_keep();
                          perform_held();
                        }));
@@ -438,22 +505,27 @@ void ElasticJob::perform_held() {
 }
 
 void ElasticJob::perform(core::GenerationsOutput output) {
-  for (const auto& [address, message] : output.sends) links_.send(now(), address, message);
+  for (const auto& [address, message] : output.sends) {
+    links_.send(now(), address, message);
+    at_step(name_of(message));
+  }
   if (output.ended) {
+    at_step("ended-by-others");
     if (begun_) wait_again();
     // What other nodes say of it: a process takes it for a node that was lost.
     if (runner_) end_runner({Code::kNodeLost, "the generation is over: " + *output.ended});
     watch_silence();
   }
   if (output.begun) {
+    at_step("decided");
+    hosts_changed_ = false;
     begun_ = output.begun;
     if (!runner_) begin(std::exchange(begun_, nullptr));
   }
   if (output.hosts_changed) {
-    spdlog::info("job {}: a process waits to take part", spec_.job);
-    for (const auto& [session, slot] : slots_) {
-      if (!waiting_.contains(session)) session->hosts_changed();
-    }
+    spdlog::info("job {}: there are others who are to take part, or to leave", spec_.job);
+    hosts_changed_ = true;
+    if (has_started_) tell_hosts_changed();
   }
   if (output.finished) {
     for (const core::Slot slot : generations_.waiting()) {
@@ -462,6 +534,12 @@ void ElasticJob::perform(core::GenerationsOutput output) {
   }
   if (output.over) return give_up(*output.over);
   arm_timer();
+}
+
+void ElasticJob::tell_hosts_changed() {
+  for (const auto& [session, slot] : slots_) {
+    if (!waiting_.contains(session)) session->hosts_changed();
+  }
 }
 
 void ElasticJob::wait_again() {
@@ -557,6 +635,7 @@ void ElasticJob::close(const Status& why, std::function<void()> done) {
   on_closed_ = std::move(done);
   timer_.cancel();
   silence_timer_.cancel();
+  stalled_timer_.cancel();
   begun_.reset();
   held_.clear();
   for (session::Session* const session : waiting_) session->job_failed(why);

@@ -97,10 +97,14 @@ class ElasticJob {
   // Asks the launcher to keep the votes, if they are not those that are kept.
   void keep_votes();
   void ask_to_keep();
+  static const char* name_of(const core::GenerationMessage& message);
+  // Tests may have the daemon die here (daemon/faults.h).
+  void at_step(const char* step) const { context_.options.at_step(step); }
   void perform_held();
   void perform(core::GenerationsOutput output);
   // Whoever was to begin a generation that is over waits for the next one.
   void wait_again();
+  void tell_hosts_changed();
   void begin(const core::GenerationPtr& generation);
   // The runner of the generation has failed, or has finished.
   void end_generation(const Status& why);
@@ -114,6 +118,8 @@ class ElasticJob {
   void arm_timer();
   // Tells the launcher, later, of processes that have not come back by then.
   void watch_silence();
+  // The same, soon, of the rank whose standing still has ended the generation.
+  void watch_stalled(Rank rank);
   TicksMs now() const { return steady_now_ms(); }
   // Returns the process's rank in the generation that runs, or none.
   std::optional<core::GenerationSlot> place_of(core::Slot slot, LocalRank* local_rank) const;
@@ -138,8 +144,11 @@ class ElasticJob {
   JobRunner* runner_ = nullptr;
   bool is_ending_ = false;         // The runner is being closed.
   bool all_left_ = false;          // It ends in good order.
+  bool has_started_ = false;       // The generation that runs has all its ranks.
+  bool hosts_changed_ = false;     // Others wait for the end of the one that runs, or is to begin.
   core::GenerationPtr begun_;      // It begins once the runner of the one before is gone.
   core::GenerationPtr running_;    // Null while none runs.
+  std::set<core::MemberId> lost_;  // The nodes of it whose links have broken.
   std::set<core::Slot> attached_;  // Who has attached to the generation that runs.
   std::map<session::Session*, core::Slot> slots_;  // All sessions of the job.
   std::set<session::Session*> waiting_;            // Those that no runner has.
@@ -151,6 +160,7 @@ class ElasticJob {
   std::function<void()> on_closed_;
   boost::asio::steady_timer timer_;
   boost::asio::steady_timer silence_timer_;
+  boost::asio::steady_timer stalled_timer_;
   Lifetime lifetime_;
 };
 

@@ -595,6 +595,7 @@ void JobRunner::on_link_lost(LinkId link, const Status& status) {
   if (const auto node = links_.node_behind(link)) timeline_.on_node_lost(*node);
   for (const NodeIndex node : links_.lose(link)) {
     const std::string& id = spec_.layout.node(node).node_id;
+    if (listener_.on_node_lost) listener_.on_node_lost(node);
     step(core::NodeLost{
         node,
         Status(Code::kNodeLost, "node " + id + " is lost: " + status.message(), Origin{id, {}})});

@@ -42,6 +42,8 @@ struct EngineOptions {
   uint32_t streams = 1;            // The streams of each channel.
   bool corrupt_reduction = false;  // A fault that tests plant (daemon/faults.h).
   int64_t clock_skew_ns = 0;       // A fault that tests plant in the clock of timelines.
+  // Another: is called at each step of an elastic job's agreement, with its name.
+  std::function<void(const char*)> at_step = [](const char*) {};
   // The program of a GPU worker and its arguments (GpuWorkerOptions). If it is empty, there is
   // none.
   std::vector<std::string> gpu_worker_command;
@@ -143,6 +145,8 @@ struct JobSpec {
 struct JobListener {
   std::function<void(Epoch)> on_started;
   std::function<void(const Status&)> on_failed;
+  // The link to a node of the epoch has broken; on_failed may follow, or has come already.
+  std::function<void(NodeIndex)> on_node_lost = nullptr;
   // All ranks have left the epoch.
   std::function<void()> on_finished = [] {};
   // An elastic job's process of this slot lives, and has not come back; the text says for how long.

@@ -478,6 +478,23 @@ TEST_F(ElasticSupervisorTest, ASlotThatGoesWhileItsProcessWaitsToBeStartedIsNotS
             std::vector<RestartRank>{{Rank(2)}});
 }
 
+TEST_F(ElasticSupervisorTest, WhoeverEndsWellHasEndedWellThoughItsSlotIsGone) {
+  make(1);
+  supervisor_.on_slots_wanted({});
+  for (const int slot : {0, 1}) {
+    EXPECT_TRUE(has(exit(slot, kGood), ReportRankEnded{Rank(slot)}));
+  }
+  EXPECT_TRUE(has(exit(2, kGood), DrainRanks{})) << "nobody waits for the host's next slots";
+  EXPECT_EQ(finish(), 0);
+}
+
+TEST_F(ElasticSupervisorTest, BelowMinNpByTheListADeathIsNoEnd) {
+  make(2);
+  supervisor_.on_slots_wanted({Rank(0)});
+  for (const int slot : {1, 2}) exit(slot, killed(SIGKILL));
+  EXPECT_EQ(start_again(0, exit(0, killed(SIGKILL))), 1'000);
+}
+
 TEST_F(ElasticSupervisorTest, AHostWithoutSlotsWaitsForSomeAndThenLeaves) {
   make(1);
   supervisor_.on_slots_wanted({});

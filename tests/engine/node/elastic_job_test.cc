@@ -207,11 +207,50 @@ TEST_F(ElasticJobTest, WhoDoesNotComeBackIsToldToTheLauncher) {
   EXPECT_THAT(silent[0].second, HasSubstr("slot 2 has not come back for 20 ms"));
 }
 
+// It was killed in the generation after, in which it took part.
+TEST_F(ElasticJobTest, WhoStoodStillAndHasComeBackIsNotToldOf) {
+  std::vector<int> silent;
+  JobListener listener;
+  listener.on_silent = [&](Rank rank, const std::string&) { silent.push_back(rank.value); };
+  JobSpec watched = spec(1);
+  watched.elastic->rank_timeout_ms = 500;
+  watched.stall_check_ms = 20;
+  watched.stall_shutdown_ms = 40;
+  ASSERT_TRUE(cluster_.register_on(0, watched, listener).is_ok());
+  for (const bool comes_back : {true, false}) {
+    FakeSession* a = attach(0);
+    FakeSession* b = attach(1);
+    FakeSession* c = attach(2);
+    ASSERT_TRUE(wait_for({a, b, c}));
+    for (FakeSession* const session : {a, c}) cluster_.submit(*session, "t", 10, 1);
+    ASSERT_TRUE(cluster_.run_until([&] { return !b->failures.empty(); }));
+    if (comes_back) {
+      attach_again(b, 1);
+    }
+    attach_again(a, 0);
+    attach_again(c, 2);
+    if (comes_back) {
+      ASSERT_TRUE(wait_for({a, b, c}));
+      EXPECT_FALSE(cluster_.run_until([&] { return !silent.empty(); }, 100));
+      for (FakeSession* const session : {a, b, c}) cluster_.detach(*session);
+    } else {
+      ASSERT_TRUE(cluster_.run_until([&] { return !silent.empty(); }));
+      EXPECT_EQ(silent, std::vector<int>{1});
+    }
+  }
+}
+
 TEST_F(ElasticJobTest, ASlotHasOneProcess) {
   register_job(2);
   ASSERT_NE(attach(0), nullptr);
   EXPECT_EQ(attach(0), nullptr);
-  EXPECT_THAT(cluster_.refusal.message(), HasSubstr("slot 0 of job job has a process already"));
+  EXPECT_EQ(cluster_.refusal.code(), Code::kUnavailable) << "it may be the goodbye that is late";
+  session::Attach second = cluster_.attach_of("job", Rank{0});
+  ++second.peer.pid;
+  FakeSession other(second);
+  EXPECT_EQ(
+      cluster_.engine(0).on_attach(other),
+      Status(Code::kInvalidArgument, "slot 0 of job job has a process already; start each once"));
   session::Attach wrong = cluster_.attach_of("job", Rank{0});
   wrong.local_rank = LocalRank{3};
   FakeSession fourth(wrong);
@@ -223,6 +262,41 @@ TEST_F(ElasticJobTest, ASlotIsFreeOnceItsProcessHasHungUp) {
   FakeSession* a = attach(0);
   cluster_.hang_up(*a, "was killed");
   EXPECT_NE(attach(0), nullptr);
+}
+
+// Three of four nodes of a network that had been cut went on for ever, and the fourth waited: it
+// had asked while they were between two generations, and nobody was told.
+TEST_F(ElasticJobTest, WhoComesBeforeADecidedGenerationHasBegunIsTakenIn) {
+  std::vector<std::function<void()>> held;
+  bool holds = false;
+  JobListener listener;
+  listener.keep_votes = [&](const std::string&, std::function<void()> kept) {
+    if (!holds) return kept();
+    held.push_back(std::move(kept));
+  };
+  ASSERT_TRUE(cluster_.register_on(0, spec(1), listener).is_ok());
+  FakeSession* a = attach(0);
+  FakeSession* b = attach(1);
+  FakeSession* c = attach(2);
+  ASSERT_TRUE(wait_for({a, b, c}));
+  cluster_.lose(*c, "was killed");
+  cluster_.settle();
+  holds = true;
+  attach_again(a, 0);
+  attach_again(b, 1);
+  c = attach(2);
+  cluster_.settle();
+  EXPECT_TRUE(a->places.empty()) << "the launcher has not kept the decision yet";
+  holds = false;
+  for (std::function<void()>& kept : std::exchange(held, {})) kept();
+  bool is_early = false;  // The library hears nothing before it is told that the generation begins.
+  ASSERT_TRUE(cluster_.run_until([&] {
+    is_early |= a->places.empty() && a->host_changes > 0;
+    return a->host_changes > 0 && b->host_changes > 0;
+  }));
+  EXPECT_FALSE(is_early);
+  expect_place(a, 0, 2, 2);
+  EXPECT_TRUE(c->places.empty());
 }
 
 TEST_F(ElasticJobTest, ASlotThatIsNotWantedLeavesWithTheGenerationAndMayComeBack) {
@@ -427,6 +501,22 @@ TEST_F(ElasticNodesTest, NothingIsSentBeforeTheLauncherHasKeptWhatItFollowsFrom)
         [&] { return !asked.empty() || (!all[1]->places.empty() && !all[2]->places.empty()); }));
   }
   expect_sum({all[1], all[2]}, 2);
+}
+
+// It was formed anew again and again.
+TEST_F(ElasticNodesTest, NodesThatWereToldDifferentThingsEndTheJobWithASentence) {
+  std::vector<Status> failures;
+  JobListener listener;
+  listener.on_failed = [&](const Status& why) { failures.push_back(why); };
+  for (int node = 0; node < 3; ++node) {
+    JobSpec told = cluster_.spec("job", node);
+    told.elastic = ElasticSpec{.min_ranks = node == 2 ? 1 : 2, .incarnations = {1, 1, 1}};
+    ASSERT_TRUE(cluster_.register_on(node, std::move(told), listener).is_ok());
+  }
+  const std::vector<FakeSession*> all{attach(0), attach(1), attach(2)};
+  ASSERT_TRUE(cluster_.run_until([&] { return failures.size() == 3; }));
+  EXPECT_THAT(failures[0].message(), HasSubstr("--min-np 2 on node n0 and 1 on node n2"));
+  for (const FakeSession* const session : all) EXPECT_EQ(session->failures.size(), 1u);
 }
 
 TEST_F(ElasticNodesTest, ANodeThatComesLateIsTakenIn) {

@@ -1,11 +1,17 @@
 // Plants the faults of ruedad-faults, a ruedad that only tests have, as RUEDA_TEST_FAULT says:
-// `reduce`, `clock:MS`, or `reads-gpu`, which is no fault: network cards read a GPU's memory.
+// `reduce`, `clock:MS`, `dies:NODE:STEP:N:FILE` (the daemon of a node kills itself when an elastic
+// job comes to the step for the Nth time, and leaves the file; if it is there, it does not), or
+// `reads-gpu`, which is no fault: network cards read a GPU's memory.
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <map>
+#include <sstream>
 #include <string>
 #include <utility>
 
+#include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
 
 #include "daemon/faults.h"
@@ -73,6 +79,35 @@ class ReadsGpu final : public Transport {
   std::map<uint32_t, std::span<std::byte>> mapped_;  // A GPU's memory, by region.
 };
 
+// Returns the node id of this daemon's command line.
+std::string own_node_id() {
+  std::ifstream file("/proc/self/cmdline");
+  bool is_next = false;
+  for (std::string word; std::getline(file, word, '\0');) {
+    if (std::exchange(is_next, word == "--node-id")) return word;
+  }
+  return "";
+}
+
+// Makes of "NODE:STEP:N:FILE" what dies there.
+std::function<void(const char*)> death_of(const std::string& text) {
+  std::istringstream words(text);
+  std::string node;
+  std::string step;
+  std::string number;
+  std::string file;
+  std::getline(words, node, ':');
+  std::getline(words, step, ':');
+  std::getline(words, number, ':');
+  std::getline(words, file);
+  if (node != own_node_id()) return nullptr;
+  return [step, file, left = std::stoi(number)](const char* at) mutable {
+    if (step != at || --left != 0) return;
+    if (::open(file.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600) < 0) return;
+    ::raise(SIGKILL);
+  };
+}
+
 }  // namespace
 
 Faults planted_faults() {
@@ -83,13 +118,16 @@ Faults planted_faults() {
     faults.corrupts_reduction = true;
   } else if (fault.starts_with("clock:")) {
     faults.clock_skew_ns = std::stoll(fault.substr(6)) * 1'000'000;
+  } else if (fault.starts_with("dies:")) {
+    faults.at_step = death_of(fault.substr(5));
   } else if (fault == "reads-gpu") {
     faults.wrap_transport = [](std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {
       return std::make_unique<ReadsGpu>(std::move(inner));
     };
   } else {
     std::fprintf(stderr,
-                 "ruedad-faults: RUEDA_TEST_FAULT is none of reduce, clock:MS and reads-gpu\n");
+                 "ruedad-faults: RUEDA_TEST_FAULT is none of reduce, clock:MS, "
+                 "dies:NODE:STEP:N:FILE and reads-gpu\n");
     std::exit(2);
   }
   return faults;

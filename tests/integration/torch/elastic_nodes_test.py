@@ -19,8 +19,8 @@ class ElasticNodesTest(ElasticCase):
         self.assertEqual(len(found), 1, found)
         return found[0]
 
-    def start_node(self, node, endpoint, steps, nnodes="1:3"):
-        return self.train(["-np", "1", "--nnodes", nnodes, "--node-rank", str(node), "--rdzv-endpoint", endpoint, "--min-np", "1"],
+    def start_node(self, node, endpoint, steps, *more, nnodes="1:3"):
+        return self.train(["-np", "1", "--nnodes", nnodes, "--node-rank", str(node), "--rdzv-endpoint", endpoint, "--min-np", "1", *more],
                           steps)
 
     def assert_in_step(self, run, slot, step):
@@ -70,6 +70,38 @@ class ElasticNodesTest(ElasticCase):
         self.assert_trained(run, (0, 1, 2))
         self.assertEqual([len(self.pids_of(run, slot)) for slot in range(3)], [1, 1, 1], run.output())
 
+    def test_a_daemon_that_never_serves_again_ends_the_job_with_a_line(self):
+        wrapper = os.path.join(self.folder, "ruedad")
+        with open(wrapper, "w", encoding="utf-8") as file:
+            file.write(f'#!/bin/sh\nif [ -e {self.folder}/begun ]; then exec sleep 1000; fi\ntouch {self.folder}/begun\n'
+                       f'exec {harness.program("ruedad")} "$@"\n')
+        os.chmod(wrapper, 0o755)
+        run = self.train(["-np", "2", "--min-np", "1", "--ruedad", wrapper, "--start-timeout", "2", "--elastic-timeout", "5",
+                          "--max-restarts", "100"], LONG)
+        self.assert_in_step(run, 1, 11)
+        os.kill(self.daemon_of(0), signal.SIGKILL)
+        self.assertEqual(run.exit_code(PATIENCE_S), 1, run.output())
+        self.assertIn("node node0 has no daemon again within --elastic-timeout: it has not taken the job within 2 s (--start-timeout); "
+                      "ending the job", run.output())
+
+    def test_a_late_node_with_other_settings_is_refused_and_hurts_nobody(self):
+        endpoint = f"127.0.0.1:{harness.free_port()}"
+        first = self.start_node(0, endpoint, LONG)
+        second = self.start_node(1, endpoint, LONG)
+        self.assert_size(first, 0, 2)
+        for flags, text in ((["--failure-timeout", "2"], "ruedad --failure-timeout 5000 ms on node node"),
+                            (["--algorithm", "ring"], "--algorithm auto on node node"),
+                            (["--max-np", "2"], "--max-np 3 on node node")):
+            wrong = self.start_node(2, endpoint, LONG, *flags)
+            self.assertEqual(wrong.exit_code(PATIENCE_S), 1, wrong.output())
+            self.assertIn(text, wrong.output())
+            self.assertIn("on node node2; give it the same value on all nodes", wrong.output())
+        self.end()
+        for slot, run in ((0, first), (1, second)):
+            self.assertEqual(run.exit_code(PATIENCE_S), 0, run.output())
+            self.assertEqual(self.sizes_of(run, slot)[-1], 2, run.output())
+            self.assertNotIn("Error", run.output())
+
     def test_nodes_come_late_and_come_again(self):
         endpoint = f"127.0.0.1:{harness.free_port()}"
         first = self.start_node(0, endpoint, LONG)
@@ -97,7 +129,7 @@ class ElasticNodesTest(ElasticCase):
 
     def test_node_0_and_its_launcher_are_as_mortal_as_the_others(self):
         endpoint = f"127.0.0.1:{harness.free_port()}"
-        runs = [self.start_node(node, endpoint, LONG, "3") for node in range(3)]
+        runs = [self.start_node(node, endpoint, LONG, nnodes="3") for node in range(3)]
         self.assert_in_step(runs[0], 0, 21)
         runs[0].send(signal.SIGKILL)
         self.assert_size(runs[1], 1, 2)

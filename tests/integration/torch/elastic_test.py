@@ -88,7 +88,8 @@ class ElasticTest(ElasticCase):
         os.kill(self.pids_of(run, 1)[0], signal.SIGSTOP)
         self.end_when_whole_again(run)
         self.assert_trained(run, (0, 1, 2))
-        self.assertIn("slot 1 has not come back for 2000 ms since its generation ended: killing it (--rank-timeout)", run.output())
+        self.assertIn("slot 1 stands still: others have waited for it, and 200 ms after they gave it up it has not moved: "
+                      "killing it (--rank-timeout)", run.output())
         self.assertEqual([len(self.pids_of(run, slot)) for slot in (0, 1, 2)], [1, 2, 1], run.output())
         self.assertEqual(self.sizes_of(run, 0), [3, 2, 3], run.output())
 
