@@ -39,7 +39,7 @@ def work_with_rueda(state_bytes, stop_file):
                 wish = 2 if os.path.exists(stop_file) else int(rueda.hosts_changed())
                 agreed = rueda.allreduce(np.array([wish], np.int32), name="step", op=rueda.Max)[0]
                 if is_first:
-                    say("first", size=rueda.size())
+                    say("first", size=rueda.size(), rank=rueda.rank())
                     is_first = False
                 if agreed == 2:
                     return rueda.shutdown()
@@ -69,7 +69,7 @@ def work_with_gloo(state_bytes, stop_file):
             say("error", text=str(error))
             raise
         if is_first:
-            say("first", size=dist.get_world_size())
+            say("first", size=dist.get_world_size(), rank=dist.get_rank())
             is_first = False
         if wish[0] == 2:
             return

@@ -10,57 +10,76 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(BENCH))
 
 import faults  # noqa: E402
+from faulting.events import figures_of, have_gone_on, quantile, row, slot_of_rank  # noqa: E402
+from faulting.kinds import measure  # noqa: E402
 
 
 def event(at, slot, what, pid=None, **more):
     return {"at": at, "slot": slot, "event": what, "pid": pid or 10 + slot, **more}
 
 
-class FaultsTest(unittest.TestCase):
-    BEFORE = [event(1.0, slot, "first", size=3) for slot in (0, 1, 2)]
-    # Slot 1 dies at 5.
-    AFTER = [event(5.1, 0, "error"), event(5.3, 2, "error"), event(5.4, 0, "first", size=2), event(5.5, 2, "first", size=2),
-             event(7.0, 1, "init", 99), event(7.2, 0, "leave"), event(7.25, 2, "leave"), event(7.5, 2, "first", size=3),
-             event(7.6, 1, "first", 99, size=3), event(7.8, 0, "first", size=3)]
+def first(at, slot, size, pid=None, rank=None):
+    return event(at, slot, "first", pid, size=size, rank=slot if rank is None else rank)
 
-    def assert_figures(self, found, **wanted):
-        self.assertEqual({name: round(value, 3) for name, value in found.items()},
+
+class FiguresTest(unittest.TestCase):
+    BEFORE = [first(1.0, slot, 3) for slot in (0, 1, 2)]
+    # Slot 1 dies at 5.
+    AFTER = [event(5.1, 0, "error"), event(5.3, 2, "error"), first(5.4, 0, 2), first(5.5, 2, 2, rank=1), event(7.0, 1, "init", 99),
+             event(7.2, 0, "leave"), event(7.25, 2, "leave"), first(7.5, 2, 3, rank=1), first(7.6, 1, 3, 99, rank=2), first(7.8, 0, 3)]
+
+    def assert_figures(self, found, ended, **wanted):
+        figures, who = found
+        self.assertEqual(who, ended)
+        self.assertEqual({name: round(value, 3) for name, value in figures.items()},
                          {name.replace("_", " "): value for name, value in wanted.items()})
 
     def test_the_last_of_the_others_counts(self):
-        self.assert_figures(faults.figures_of(self.BEFORE + self.AFTER, 1, 5.0, 3, "rueda"),
-                            error=0.3, ended=0, next_step=0.2, taken_in=0.8, standstill=0.6)
+        self.assert_figures(figures_of(self.BEFORE + self.AFTER, {1}, 5.0, 3), {1}, error=0.3, next_step=0.2, taken_in=0.8,
+                            standstill=0.6, back=2.8)
 
     def test_who_was_started_again_beside_the_dead_one_has_ended(self):
         events = self.BEFORE + [event(5.1, 0, "error"), event(5.2, 2, "error"), *(
-            event(9.0 + slot, slot, "first", 90 + slot, size=3) for slot in (0, 1, 2))]
-        self.assert_figures(faults.figures_of(events, 1, 5.0, 3, "gloo"), error=0.2, ended=2, next_step=5.8)
-
-    def test_the_table_has_medians_and_the_longest(self):
-        text = faults.table({"rueda": {"error": [0.1, 0.3, 0.2], "ended": [0, 0, 0]}})
-        self.assertIn("| rueda | 0.200 s (0.300) | - | - | - | - | 0 (most 0) |", text)
+            made for slot in (0, 1, 2) for made in (event(8.0, slot, "init", 90 + slot), first(9.0 + slot, slot, 3, 90 + slot)))]
+        self.assert_figures(figures_of(events, {1}, 5.0, 3), {0, 1, 2}, error=0.2, back=6.0)
 
     def test_a_daemon_takes_its_ranks_along(self):
-        events = self.BEFORE + [event(5.1, 1, "error"), event(5.2, 0, "error"), event(5.4, 2, "error"), event(5.6, 0, "first", size=1),
-                                event(6.0, 1, "init")] + [event(6.2 + slot / 10, slot, "first", size=3) for slot in (0, 1, 2)]
-        self.assert_figures(faults.figures_of_daemon(events, {1, 2}, 5.0, 3), error=0.2, next_step=0.4, whole=1.4, ended=0)
+        events = self.BEFORE + [event(5.1, 1, "error"), event(5.2, 0, "error"), event(5.4, 2, "error"), first(5.6, 0, 1),
+                                event(6.0, 1, "init")] + [first(6.2 + slot / 10, slot, 3) for slot in (0, 1, 2)]
+        self.assert_figures(figures_of(events, {1, 2}, 5.0, 3), set(), error=0.2, next_step=0.4, back=1.4)
 
-    def test_slots_are_dealt_as_the_launcher_deals_them(self):
-        options = faults.parse(["--build", str(BUILD), "--ranks", "5", "--nodes", "2", "--kill", "daemon"])
-        self.assertEqual([faults.slots_of(options, node) for node in (0, 1)], [{0, 1, 2}, {3, 4}])
+    def test_after_a_cut_the_way_back_counts_from_its_end(self):
+        events = self.BEFORE + [event(10.1, 0, "error"), event(10.2, 1, "error"), first(10.5, 0, 2), first(10.6, 1, 2),
+                                event(12.0, 2, "error")] + [first(13.0, slot, 3) for slot in (0, 1, 2)]
+        self.assert_figures(figures_of(events, {2}, 5.0, 3, 11.5), set(), error=5.2, next_step=0.4, back=1.5)
+        self.assertTrue(have_gone_on(events, {0, 1}, 5.0))
+        self.assertFalse(have_gone_on(events[:6], {0, 1}, 5.0))
 
-    def test_a_daemon_is_killed_and_followed_by_another(self):
-        options = faults.parse(["--build", str(BUILD), "--ranks", "2", "--nodes", "2", "--kill", "coordinator", "--faults", "1",
-                                "--state-mb", "1"])
-        found = faults.measure(options, "rueda")
-        self.assertEqual(found["ended"], [0])
-        self.assertEqual({len(values) for values in found.values()}, {1})
+    def test_the_rank_of_a_slot_is_its_newest(self):
+        self.assertEqual(slot_of_rank(self.BEFORE + self.AFTER, 1), 2)
 
-    def test_a_rank_is_killed_and_taken_in_again(self):
-        options = faults.parse(["--build", str(BUILD), "--ranks", "2", "--faults", "2", "--state-mb", "1", "--sides", "rueda"])
-        found = faults.measure(options, "rueda")
-        self.assertEqual(found["ended"], [0, 0])
-        self.assertEqual({len(values) for values in found.values()}, {2})
+    def test_the_table_has_medians_and_the_99th_percentile(self):
+        self.assertEqual(quantile(range(1, 101), 99), 99)
+        self.assertEqual(quantile([3, 1, 2], 50), 2)
+        self.assertEqual(row("4 x 1: rank", {"error": [0.1, 0.3, 0.2], "ended": [0, 0, 1]}),
+                         "| 4 x 1: rank, 3 faults | 0.200 s (0.300) | - | - | - | - | 1 |")
+        self.assertTrue(row("Gloo: agent", "the job is over").startswith("| Gloo: agent | the job is over |"))
+
+
+class JobsTest(unittest.TestCase):
+
+    def test_faults_are_made_and_everybody_is_there_again(self):
+        options = faults.parse(["--build", str(BUILD), "--faults", "1", "--state-mb", "1", "--failure-timeout", "1"])
+        for layout, kind, ended in (((2, 1), "coordinator", [0]), ((1, 2), "rank", [0]), ((3, 1), "frozen daemon", [0])):
+            with self.subTest(kind=kind):
+                found = measure(options, layout, kind, lambda *_: None)
+                self.assertEqual(found["ended"], ended)
+                self.assertEqual({len(values) for values in found.values()}, {1})
+
+    def test_what_is_no_kind_is_refused(self):
+        for wrong in (["--kinds", "earthquake"], ["--layouts", "1x1"], ["--layouts", "two"], ["--faults", "0"], ["--sides", "mpi"]):
+            with self.subTest(wrong=wrong), self.assertRaises(SystemExit):
+                faults.parse(["--build", str(BUILD), *wrong])
 
 
 if __name__ == "__main__":

@@ -57,11 +57,12 @@ class Node:
             os.path.join(self.test.build, "bin", "ruedarun"), "-np", "1", "--nnodes", str(self.test.NODES), "--node-rank",
             str(self.number), "--min-np", "1", "--rdzv-endpoint", f"10.77.0.1:{PORT}", "--rdzv-secret-file", self.test.secret,
             "--rank-timeout", "2", "--max-restarts", "10000", f"--failure-timeout={TIMEOUT_MS / 1000}", PYTHON,
-            os.path.join(FOLDER, "chaos_rank.py"), self.test.logs, "5000"
+            os.path.join(FOLDER, self.test.PROGRAM), self.test.logs,
+            *self.test.ARGUMENTS
         ])
 
     def pid_of(self, what):
-        """Returns the pid of its daemon ("ruedad") or its rank ("chaos_rank.py"), or None while it has none."""
+        """Returns the pid of its daemon ("ruedad ") or its rank (the test's PROGRAM), or None while it has none."""
         for pid, line in self.test.processes():
             if what not in line or "ip netns" in line or "ruedarun" in line:
                 continue
@@ -87,6 +88,8 @@ class Node:
 
 class ChaosTest(NamespacesTest):
     NODES = 3
+    PROGRAM = "chaos_rank.py"
+    ARGUMENTS = ("5000",)
 
     def setUp(self):
         super().setUp()
@@ -157,17 +160,17 @@ class ChaosTest(NamespacesTest):
     def inflict(self, fault):
         node, others = self.nodes[fault.node], [n for n in range(self.NODES) if n != fault.node]
         if fault.kind == "kill rank":
-            node.signal("chaos_rank.py", signal.SIGKILL)
+            node.signal(self.PROGRAM, signal.SIGKILL)
         elif fault.kind == "kill daemon":
             node.signal("ruedad ", signal.SIGKILL)
         elif fault.kind == "kill launcher" and fault.node != 0:  # Node 0's lets the others come back.
             node.launcher.send(signal.SIGKILL)
             node.launcher.exit_code()
             time.sleep(fault.lasts_s)
-            wait_until(lambda: not node.pid_of("ruedad ") and not node.pid_of("chaos_rank.py"), 30)
+            wait_until(lambda: not node.pid_of("ruedad ") and not node.pid_of(self.PROGRAM), 30)
             node.start()
         elif fault.kind in ("stop rank", "stop daemon"):
-            what = "chaos_rank.py" if fault.kind == "stop rank" else "ruedad "
+            what = self.PROGRAM if fault.kind == "stop rank" else "ruedad "
             pid = node.signal(what, signal.SIGSTOP)
             time.sleep(fault.lasts_s)
             try:

@@ -6,29 +6,19 @@ In step n a rank contributes 2^slot * n, where its slot is the rank that it had 
 job ends when FOLDER/stop is there. Lines of JSON go to FOLDER/SLOT.PID: what was seen, when, and in which generation, by a number of the ranks' own.
 """
 
-import json
 import os
 import sys
 import time
 
 import numpy as np
 import rueda
+from ranks import SLOT, Log, find_members, total
 
 FOLDER, ELEMENTS = sys.argv[1], int(sys.argv[2])
-SLOT = int(os.environ["RANK"])
 COMMIT_EVERY = 3
 PAUSE_S = 0.002  # after a step
 # Who gets one of these from init() while the job forms tries again.
 FORMS = {-4, -5, -6, -7, -13}
-
-
-class Log:
-
-    def __init__(self):
-        self._file = open(os.path.join(FOLDER, f"{SLOT}.{os.getpid()}"), "w", encoding="utf-8", buffering=1)
-
-    def say(self, what, **values):
-        self._file.write(json.dumps({"what": what, "at": time.monotonic(), "slot": SLOT, "pid": os.getpid(), **values}) + "\n")
 
 
 class Model:
@@ -54,14 +44,9 @@ class Model:
         self.commit()
 
 
-def total(value, name, op=rueda.Sum):
-    return rueda.allreduce(np.array([float(value)]), name=name, op=op)[0]
-
-
 def train(model, log):
     """Makes steps until the job is to end, which it returns, or others want to take part."""
-    members = int(total(2 ** SLOT, "members"))
-    assert members.bit_count() == rueda.size() and members & (1 << SLOT), (members, rueda.size())
+    members = find_members()
     model.agree()
     log.say("synced", generation=model.generation, members=members, step=model.step, weights=model.weights.tobytes().hex())
     while True:
@@ -83,7 +68,7 @@ def train(model, log):
 
 
 def main():
-    log, model = Log(), Model()
+    log, model = Log(FOLDER), Model()
     while True:
         try:
             rueda.init()
