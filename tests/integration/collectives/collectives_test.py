@@ -65,7 +65,7 @@ class CollectivesTest(IntegrationTest):
                    self.start_daemons("beta", arguments=["--reducer", "device"])[0]]
         job = self.start_job(daemons, [1, 1], rank("init"))
         self.assertNotIn(0, job.exit_codes())
-        self.assertIn('has reducer "node" on node alpha and "device" on node beta', job.output())
+        self.assertIn("has for --reducer node on node alpha and device on node beta", job.output())
 
     @unittest.skipIf(SANITIZED, "Python cannot load a sanitized library")
     def test_python(self):

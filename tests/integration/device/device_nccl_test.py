@@ -101,8 +101,7 @@ class DeviceNcclTest(DeviceIntegrationTest):
         beta = self.start_daemon("beta", "--gpu-plugin", self.plugin, *NCCL)
         job = self.start_job([alpha, beta], [1, 1], device_rank("group"))
         self.assertNotEqual(job.exit_codes(), [0, 0])
-        self.assertRegex(job.output(), 'leaves what goes between nodes to "rueda" on node alpha and to "nccl" on node '
-                                       "beta; give --inter-node the same value")
+        self.assertRegex(job.output(), 'has for --inter-node rueda on node alpha and nccl on node beta; give it the same value on all nodes')
 
     @needs_fake
     def test_a_node_without_nccl_ends_the_job_with_the_reason(self):

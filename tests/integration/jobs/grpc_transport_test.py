@@ -64,7 +64,7 @@ class GrpcTransportTest(IntegrationTest):
         daemons = [self.start_daemon("alpha", *FLAGS), self.start_daemon("beta", "--transport", "tcp")]
         job = self.start_job(daemons, [1, 1], rank("init", "steps:1:1000"))
         self.assertNotIn(0, job.exit_codes())
-        self.assertIn("data over gRPC on node alpha and not on node beta", job.output())
+        self.assertIn("has for ruedad --transport grpc on node alpha and another than grpc on node beta", job.output())
 
     def test_strangers_at_the_data_port_are_turned_away(self):
         daemon, other = self.start_daemons("alpha", "beta", arguments=FLAGS)

@@ -127,8 +127,8 @@ class CoordinationTest(IntegrationTest):
         job = self.start_job(daemons, [1, 1], rank("init"))
         self.assertNotIn(0, job.exit_codes())
         for number in range(2):
-            job.wait_for(number, r'RUEDA_ERR_MISMATCH at \S+: (job \S+ is over: )?job \S+ has coordination '
-                                 '"locked" on node alpha and "negotiate" on node beta')
+            job.wait_for(number, r'RUEDA_ERR_MISMATCH at \S+: (job \S+ is over: )?job \S+ has for '
+                                 '--coordination locked on node alpha and negotiate on node beta')
 
     def test_a_mode_that_is_not_there(self):
         launcher = self.ruedarun("--virtual-nodes", "1", "--coordination", "telepathy", "true")

@@ -92,7 +92,8 @@ class AutotuneTest(ScheduleTest):
             for index, (node, flags) in enumerate(zip(self.nodes, ([], ["--autotune"])))]
         for launcher in launchers:
             launcher.exit_code()
-            self.assertRegex(launcher.output(), "error init RUEDA_ERR_MISMATCH.*give --autotune or --plan on all nodes")
+            self.assertRegex(launcher.output(), "error init RUEDA_ERR_MISMATCH.* --autotune or --plan no on node \\S+ and yes on node "
+                             "\\S+; give it the same value")
 
     # --- Recorded plans ------------------------------------------------------------------------------
 

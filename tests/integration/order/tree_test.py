@@ -139,7 +139,7 @@ class TreeTest(ScheduleTest):
         daemons = self.daemons[:NODES - 1] + [stranger]
         job = self.start_job(daemons, [1] * NODES, rank("init"))
         self.assertNotIn(0, job.exit_codes(), job.output())
-        self.assertRegex(job.output(), r"a tree of fan-in .*--tree-fan-in")
+        self.assertRegex(job.output(), r"has for ruedad --tree-fan-in 2 on node \S+ and 3 on node stranger; give it the same value on all nodes")
         self.assertNotIn("did not start within", job.output())
 
     def test_who_comes_late_to_a_node_within_the_tree_that_has_gone_hears_who_died(self):
