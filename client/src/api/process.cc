@@ -62,22 +62,22 @@ void after_fork_in_child() {
 
 // Says which sockets are those of leases, and that this one is about to be.
 void note_leases(int next) RUEDA_REQUIRES(process().mutex) {
-  for (size_t i = 0; i < kMaxLeases; ++i) {
-    const auto& leases = process().leases;
-    process().lease_sockets[i].store(i < leases.size() ? leases[i]->fd() : -1);
+  size_t i = 0;
+  for (const std::unique_ptr<Connection>& lease : process().leases) {
+    process().lease_sockets[i++].store(lease->fd());
   }
+  while (i < kMaxLeases) process().lease_sockets[i++].store(-1);
   process().lease_sockets[kMaxLeases].store(next);
 }
 
 // Ends leases, the oldest first, until so many are left.
 void drop_leases(size_t left) RUEDA_REQUIRES(process().mutex) {
-  auto& leases = process().leases;
   // A forked child has closed its parent's sockets, whose numbers may be others' by now.
   if (process().leases_are_parents.exchange(false)) {
-    for (auto& lease : leases) (void)lease.release();
-    leases.clear();
+    for (std::unique_ptr<Connection>& lease : process().leases) (void)lease.release();
+    process().leases.clear();
   }
-  while (leases.size() > left) leases.erase(leases.begin());
+  while (process().leases.size() > left) process().leases.erase(process().leases.begin());
   note_leases(-1);
 }
 
