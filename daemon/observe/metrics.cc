@@ -190,6 +190,9 @@ struct JobFamilies {
                              "Generations of an elastic job that have ended here, by cause.")),
         recovery_seconds(histograms(registry, "rueda_job_recovery_seconds",
                                     "From the end of a generation to the begin of the next.")),
+        node_loss_seconds(
+            histograms(registry, "rueda_node_loss_seconds",
+                       "From the last that was heard of a node until it was taken for lost.")),
         awaited_ranks(gauges(registry, "rueda_awaited_ranks",
                              "Processes of this node that the next generation waits for.")),
         process_sets(gauges(registry, "rueda_process_sets",
@@ -221,6 +224,7 @@ struct JobFamilies {
         .epoch = epoch.Add(job),
         .generations = add_generations(job_id),
         .recovery_seconds = recovery_seconds.Add(job, kRecoveryBuckets),
+        .node_loss_seconds = node_loss_seconds.Add(job, kRecoveryBuckets),
         .awaited_ranks = awaited_ranks.Add(job),
         .process_sets = process_sets.Add(job),
         .locked_process_sets = locked_process_sets.Add(job),
@@ -258,6 +262,7 @@ struct JobFamilies {
       generations.Remove(ends);
     }
     recovery_seconds.Remove(&job.recovery_seconds);
+    node_loss_seconds.Remove(&job.node_loss_seconds);
     awaited_ranks.Remove(&job.awaited_ranks);
     for (const JobMetrics::Outcomes& outcomes : job.operations) {
       if (outcomes.ok) operations.Remove(outcomes.ok);
@@ -298,6 +303,7 @@ struct JobFamilies {
   Family<Gauge>& epoch;
   Family<Counter>& generations;
   Family<Histogram>& recovery_seconds;
+  Family<Histogram>& node_loss_seconds;
   Family<Gauge>& awaited_ranks;
   Family<Gauge>& process_sets;
   Family<Gauge>& locked_process_sets;

@@ -69,6 +69,9 @@ struct JobMetrics {
   // rueda_job_recovery_seconds{job}: time from the end of a generation here to the first epoch
   // after it
   prometheus::Histogram& recovery_seconds;
+  // rueda_node_loss_seconds{job}: time from the last that was heard of a node of the job until it
+  // was taken for lost
+  prometheus::Histogram& node_loss_seconds;
   // rueda_awaited_ranks{job}: processes of this node that live, and that the next generation waits
   // for
   prometheus::Gauge& awaited_ranks;

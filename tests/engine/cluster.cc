@@ -120,7 +120,7 @@ void Router::cut(int a, int b) {
   const Status gone(Code::kNodeLost, "its control connection closed");
   for (const auto& [from, to] : {std::pair{a, b}, std::pair{b, a}}) {
     ControlEvents* events = events_[static_cast<size_t>(to)];
-    if (events) events->on_link_lost(static_cast<LinkId>(from) + 1, gone);
+    if (events) events->on_link_lost(static_cast<LinkId>(from) + 1, gone, 30);
   }
 }
 

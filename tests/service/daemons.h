@@ -38,7 +38,9 @@ struct RecordedEvents final : engine::ControlEvents {
   void on_communicator(LinkId link, const engine::CommunicatorMessage& message) override {
     communicators.emplace_back(link, message);
   }
-  void on_link_lost(LinkId link, const Status& status) override { lost.emplace_back(link, status); }
+  void on_link_lost(LinkId link, const Status& status, TicksMs) override {
+    lost.emplace_back(link, status);
+  }
   std::vector<std::pair<LinkId, Envelope>> envelopes;
   std::vector<std::pair<LinkId, engine::TimelineMessage>> timelines;
   std::vector<std::pair<LinkId, engine::NonfiniteMessage>> nonfinites;

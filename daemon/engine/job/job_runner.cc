@@ -591,11 +591,12 @@ void JobRunner::on_communicator(LinkId link, const CommunicatorMessage& message)
   device_path_.nccl().on_communicator(link, message);
 }
 
-void JobRunner::on_link_lost(LinkId link, const Status& status) {
+void JobRunner::on_link_lost(LinkId link, const Status& status, TicksMs quiet_ms) {
   if (const auto node = links_.node_behind(link)) timeline_.on_node_lost(*node);
   for (const NodeIndex node : links_.lose(link)) {
     const std::string& id = spec_.layout.node(node).node_id;
     if (listener_.on_node_lost) listener_.on_node_lost(node);
+    metrics_->node_loss_seconds.Observe(static_cast<double>(quiet_ms) / 1000);
     step(core::NodeLost{
         node,
         Status(Code::kNodeLost, "node " + id + " is lost: " + status.message(), Origin{id, {}})});

@@ -558,9 +558,9 @@ void Engine::on_generation(LinkId link, const GenerationPacket& packet) {
   if (ElasticJob* const elastic = elastic_of(packet.job)) elastic->on_packet(link, packet);
 }
 
-void Engine::on_link_lost(LinkId link, const Status& status) {
+void Engine::on_link_lost(LinkId link, const Status& status, TicksMs quiet_ms) {
   for (const auto& [job, runner] : jobs_) {
-    runner->guarded([&, lost = runner.get()] { lost->on_link_lost(link, status); });
+    runner->guarded([&, lost = runner.get()] { lost->on_link_lost(link, status, quiet_ms); });
   }
   for (const auto& [job, elastic] : elastic_) elastic->on_link_lost(link);
 }

@@ -101,7 +101,7 @@ class Engine final : public session::SessionEvents, public ControlEvents {
   void on_nonfinite(LinkId link, NonfiniteMessage message) override;
   void on_communicator(LinkId link, const CommunicatorMessage& message) override;
   void on_generation(LinkId link, const GenerationPacket& packet) override;
-  void on_link_lost(LinkId link, const Status& status) override;
+  void on_link_lost(LinkId link, const Status& status, TicksMs quiet_ms) override;
 
  private:
   // The job that runs under this name, if it is shared and this is one more launcher of it.

@@ -103,9 +103,9 @@ class ControlEvents {
   virtual void on_nonfinite(LinkId link, NonfiniteMessage message) = 0;
   virtual void on_communicator(LinkId link, const CommunicatorMessage& message) = 0;
   virtual void on_generation(LinkId link, const GenerationPacket& packet) = 0;
-  // Says that nothing more comes over this link. A dialled link is dialled again, under the same
-  // id.
-  virtual void on_link_lost(LinkId link, const Status& status) = 0;
+  // Says that nothing more comes over this link, over which nothing has come for so long. A dialled
+  // link is dialled again, under the same id.
+  virtual void on_link_lost(LinkId link, const Status& status, TicksMs quiet_ms) = 0;
 };
 
 // The links to other daemons. The methods are called on the control loop.

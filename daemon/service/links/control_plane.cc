@@ -371,6 +371,7 @@ void GrpcControlPlane::on_closed(engine::LinkId id, uint64_t stream_number, cons
 void GrpcControlPlane::lose(engine::LinkId id, const Status& status) {
   Link& link = links_.at(id);
   const bool was_up = link.peer.has_value();
+  const TicksMs quiet_ms = steady_now_ms() - link.last_heard_ms;
   if (was_up && link.is_needed()) {
     // Whether that is bad news is up to the jobs that need the link.
     spdlog::info("lost the control connection with node {}: {}", link.peer->node_id,
@@ -393,7 +394,7 @@ void GrpcControlPlane::lose(engine::LinkId id, const Status& status) {
     strangers_of_connection_.remove(id);
     links_.erase(id);
   }
-  if (was_up) events_->on_link_lost(id, status);
+  if (was_up) events_->on_link_lost(id, status, quiet_ms);
 }
 
 void GrpcControlPlane::redial_later(engine::LinkId id) {

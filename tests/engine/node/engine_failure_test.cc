@@ -186,6 +186,9 @@ TEST(EngineFailure, ANodeThatIsLostIsNamedOnTheOthers) {
     EXPECT_EQ(sessions[rank]->failures[0].origin(), (Origin{"n2", {}}));
   }
   EXPECT_EQ(sessions[2]->failures[0].origin(), (Origin{"n0", {}})) << "it lost the coordinator";
+  const auto noticed = cluster.node(0).metrics->job("job")->node_loss_seconds.Collect().histogram;
+  EXPECT_EQ(noticed.sample_count, 1u);
+  EXPECT_DOUBLE_EQ(noticed.sample_sum, 0.03);
 }
 
 TEST(EngineFailure, ANodeWhoseDataPlaneStandsStillIsNamed) {
