@@ -82,7 +82,7 @@ run_change() {
       note_failure "the packages for tests"
     }
     # These seeds come in addition, and no run before had them.
-    RUEDA_SIM_FIRST="$((0x$(git rev-parse --short=8 HEAD)))" RUEDA_SIM_SEEDS=5000 RUEDA_TEST_SCALE=0.5 \
+    RUEDA_SIM_FIRST="$((0x$(git rev-parse --short=8 HEAD)))" RUEDA_SIM_SEEDS=5000 RUEDA_SIM_GENERATIONS=100000 RUEDA_TEST_SCALE=0.5 \
       test_preset release test -LE "^long\$"
     if build_preset asan; then RUEDA_TEST_SCALE=0.1 test_sanitized asan; fi
     if build_preset tsan; then RUEDA_TEST_SCALE=0.1 test_sanitized tsan; fi

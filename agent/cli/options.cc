@@ -474,7 +474,7 @@ ElasticSettings settle_sizes(ElasticSettings elastic, const Flags& flags, Option
   return elastic;
 }
 
-std::string conflict_of_discovery(const Options& options, const Flags& flags) {
+std::string conflict_of_discovery(const Flags& flags) {
   if (!*flags.discovery_script) return "";
   if (!*flags.min_np) return "--host-discovery-script is for elastic jobs: give --min-np, too";
   if (*flags.virtual_nodes || *flags.hosts) {
@@ -610,7 +610,7 @@ ParseOutcome parse_options(const std::vector<std::string>& arguments,
     options.elastic = with_times(settle_sizes(elastic, flags, options), seconds);
     if (options.nnodes > 1 && options.min_nodes == 0) options.min_nodes = options.nnodes;
   }
-  if (conflict.empty()) conflict = conflict_of_discovery(options, flags);
+  if (conflict.empty()) conflict = conflict_of_discovery(flags);
   if (conflict.empty()) conflict = conflict_in(options, flags);
   if (conflict.empty()) conflict = find_secret(secret_file, environment, options.rdzv_secret);
   if (conflict.empty()) conflict = conflict_of_late_nodes(options);

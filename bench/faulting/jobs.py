@@ -102,6 +102,7 @@ def elastic_command(options, extra, rank):
 def rueda_job(options, layout, flags=(), is_joined=False):
     """Runs an elastic job of nodes x ranks, and ends it by its file."""
     nodes, per_node = layout
+    flags = [*([] if "--min-np" in flags else ["--min-np", "1"]), *flags]
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(_folder())
         rank = [RANK, "rueda", str(options.state_mb * 1_000_000), str(folder / "stop")]
@@ -113,12 +114,12 @@ def rueda_job(options, layout, flags=(), is_joined=False):
             commands = [
                 space.command(elastic_command(
                     options, ["-np", str(per_node), "--nnodes", str(nodes), "--node-rank", str(node), "--rdzv-endpoint",
-                              f"{spaces[0].address}:{PORT}", "--rdzv-secret-file", str(secret), "--min-np", "1", *flags], rank))
+                              f"{spaces[0].address}:{PORT}", "--rdzv-secret-file", str(secret), *flags], rank))
                 for node, space in enumerate(spaces)
             ]
         else:
             virtual = ["--virtual-nodes", str(nodes)] if nodes > 1 else []
-            commands = [elastic_command(options, ["-np", str(nodes * per_node), *virtual, "--min-np", "1", *flags], rank)]
+            commands = [elastic_command(options, ["-np", str(nodes * per_node), *virtual, *flags], rank)]
         log = Log()
         launchers = [stack.enter_context(_started(command, options, log)) for command in commands]
         yield Job(options, layout, log, launchers, spaces)

@@ -1,14 +1,18 @@
 #!/usr/bin/python3
-"""Tests bench/faults.py. Arguments: its folder, and the build folder."""
+"""Tests bench/faults.py and bench/elastic_tax.py. Arguments: its folder, and the build folder."""
 
+import contextlib
+import io
 import sys
 import unittest
 from pathlib import Path
+from unittest import mock
 
 BENCH, BUILD = (Path(sys.argv.pop(1)) for _ in range(2))
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(BENCH))
 
+import elastic_tax  # noqa: E402
 import faults  # noqa: E402
 from faulting.events import figures_of, have_gone_on, quantile, row, slot_of_rank  # noqa: E402
 from faulting.kinds import measure  # noqa: E402
@@ -70,11 +74,29 @@ class JobsTest(unittest.TestCase):
 
     def test_faults_are_made_and_everybody_is_there_again(self):
         options = faults.parse(["--build", str(BUILD), "--faults", "1", "--state-mb", "1", "--failure-timeout", "1"])
-        for layout, kind, ended in (((2, 1), "coordinator", [0]), ((1, 2), "rank", [0]), ((3, 1), "frozen daemon", [0])):
+        for layout, kind, ended in (((2, 1), "coordinator", [0]), ((1, 2), "rank", [0]), ((1, 2), "needed rank", [0]), ((3, 1), "frozen daemon", [0])):
             with self.subTest(kind=kind):
                 found = measure(options, layout, kind, lambda *_: None)
                 self.assertEqual(found["ended"], ended)
                 self.assertEqual({len(values) for values in found.values()}, {1})
+
+    def test_what_elasticity_costs_is_measured_in_turn(self):
+        options = elastic_tax.parse(["--build", str(BUILD), "--rounds", "2", "--steps", "3", "--ranks", "2", "--sizes", "4K", "--busy-ok",
+                                     "--model", "resnet50"])
+        jobs = []
+
+        def run(options, side, name, arguments, folder):
+            jobs.append((side, name))
+            return elastic_tax_run(options, side, name, arguments, folder) if len(jobs) <= 4 else 2.0
+
+        elastic_tax_run = elastic_tax.run
+        with mock.patch.object(elastic_tax, "run", run), contextlib.redirect_stderr(io.StringIO()):
+            found = elastic_tax.measure(options)
+        self.assertEqual(jobs, [("fail", "4K"), ("elastic", "4K"), ("fail", "resnet50"), ("elastic", "resnet50"), ("elastic", "4K"),
+                                ("fail", "4K"), ("elastic", "resnet50"), ("fail", "resnet50")])
+        self.assertTrue(all(0 < seconds for values in found.values() for seconds in values), found)
+        self.assertIn("| x | 1000.000 | 2000.000 | 2.000 (2.000..2.000) |",
+                      elastic_tax.table({("x", "fail"): [1.0], ("x", "elastic"): [2.0]}))
 
     def test_what_is_no_kind_is_refused(self):
         for wrong in (["--kinds", "earthquake"], ["--layouts", "1x1"], ["--layouts", "two"], ["--faults", "0"], ["--sides", "mpi"]):

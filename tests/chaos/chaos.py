@@ -249,17 +249,38 @@ class ChaosTest(NamespacesTest):
             if event["what"] == "error":
                 self.assertRegex(event["text"], r"rank \d|node\d|node |slot \d|daemon|--elastic-timeout|ranks", event)
 
+    def note_held(self):
+        """Notes how many descriptors and mappings each process of the job has, while all is well."""
+        time.sleep(2 * TIMEOUT_MS / 1000)  # Links that are not used any more have been let go.
+        for pid, line in self.processes():
+            try:
+                with open(f"/proc/{pid}/maps", encoding="utf-8") as maps:
+                    self.held[pid, line].append((len(os.listdir(f"/proc/{pid}/fd")), sum(1 for _ in maps)))
+            except OSError:
+                pass
+
+    def check_held(self):
+        """No process that lived through many generations has more and more descriptors, or mappings."""
+        for (_, line), counts in self.held.items():
+            for which, slack in ((0, 16), (1, 64)):
+                early, late = [max(part) for part in ([count[which] for count in counts[:2]], [count[which] for count in counts[-2:]])]
+                self.assertLessEqual(late, early + slack, f"{line}: {counts}")
+
     def run_faults(self, faults):
+        self.held = collections.defaultdict(list)
         for node in self.nodes:
             node.start()
         everybody = list(range(self.NODES))
         self.wait_until_whole(everybody)
+        self.note_held()
         for number, fault in enumerate(faults):
             self.inflict(fault)
             time.sleep(fault.then_s)
             if number % 10 == 9:
                 self.wait_until_whole(everybody)
+                self.note_held()
         self.wait_until_whole(everybody)
+        self.note_held()
         with open(os.path.join(self.logs, "stop"), "w", encoding="utf-8"):
             pass
         for node in self.nodes:
@@ -269,5 +290,6 @@ class ChaosTest(NamespacesTest):
         self.check_order(events)
         self.check_one_side(events)
         self.check_errors(events)
+        self.check_held()
         self.assert_nothing_left()
         return events

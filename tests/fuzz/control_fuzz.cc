@@ -94,7 +94,7 @@ class Victim {
       join.Clear();
       join.set_layout_hash(layout_.hash());
       join.set_data_address("127.0.0.1:3");
-      fill_settings(core::shared_settings(options_), *join.mutable_settings());
+      service::fill_settings(core::shared_settings(options_), *join.mutable_settings());
       for (const Rank rank : layout_.node(child).ranks) join.add_attached_ranks(rank.value);
       for (const NodeIndex node : core_.links().reached_by(child)) {
         if (node == child) continue;

@@ -324,16 +324,18 @@ TEST_F(ElasticJobTest, ASlotThatIsNotWantedLeavesWithTheGenerationAndMayComeBack
   EXPECT_TRUE(c->places.empty());
   // It is wanted again before its process has ended, and so is one more.
   cluster_.engine(0).want_slots(cluster_.handle(0, "job"), 4);
-  FakeSession* d = attach(3);
-  ASSERT_NE(d, nullptr) << cluster_.refusal.message();
+  session::Attach fourth = cluster_.attach_of("job", Rank{0});
+  fourth.local_rank = LocalRank{3};
+  FakeSession d(fourth);
+  ASSERT_TRUE(cluster_.engine(0).on_attach(d).is_ok());
   EXPECT_GT(a->host_changes, 0);
   cluster_.detach(*a);
   cluster_.detach(*b);
   a = attach(0);
   b = attach(1);
-  ASSERT_TRUE(wait_for({a, b, c, d}));
-  expect_place(d, 3, 4, 3);
-  expect_sum({a, b, c, d}, 4);
+  ASSERT_TRUE(wait_for({a, b, c, &d}));
+  expect_place(&d, 3, 4, 3);
+  cluster_.engine(0).on_detached(d);
 }
 
 TEST_F(ElasticJobTest, WithTooFewTheJobEndsWhenItsTimeIsOver) {

@@ -18,11 +18,13 @@ struct Seeds {
   uint64_t count = 0;
 };
 
-// Returns RUEDA_SIM_SEEDS seeds from 1 on; if that is not set, kSeedsOfAChange times
-// RUEDA_TEST_SCALE. If RUEDA_SIM_FIRST is set (tests/run.sh takes it from the commit), a fifth as
-// many from there on are added, so that many are seen in time.
-inline std::vector<Seeds> seeds_to_run() {
-  const char* text = std::getenv("RUEDA_SIM_SEEDS");
+// Returns as many seeds from 1 on as `own` says, a variable of one simulator that is fast, or
+// RUEDA_SIM_SEEDS; if neither is set, kSeedsOfAChange times RUEDA_TEST_SCALE. If RUEDA_SIM_FIRST is
+// set (tests/run.sh takes it from the commit), a fifth as many from there on are added, so that
+// many are seen in time.
+inline std::vector<Seeds> seeds_to_run(const char* own = nullptr) {
+  const char* text = own != nullptr ? std::getenv(own) : nullptr;
+  if (text == nullptr) text = std::getenv("RUEDA_SIM_SEEDS");
   const uint64_t count = text != nullptr ? std::strtoull(text, nullptr, 10)
                                          : testing_support::scaled(kSeedsOfAChange, 300);
   std::vector<Seeds> all{{1, count}};
