@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "tests/gpu/fake/fake_device.h"
-#include "tests/gpu/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace rueda::gpu {
 namespace {
@@ -98,6 +98,7 @@ class FakeFilesRig final : public Rig {
   std::unique_ptr<Neighbour> make_neighbour(bool is_peers) override {
     return std::make_unique<FakeNeighbour>(make_gpu(is_peers ? 1 : 0));
   }
+  void remove_folder() const override { folder_.remove(); }
 
  private:
   std::shared_ptr<FakeGpu> make_gpu(int ordinal) {
@@ -105,7 +106,7 @@ class FakeFilesRig final : public Rig {
         fake::FakeOptions{.ordinal = ordinal, .folder = folder_.path()});
   }
 
-  const TemporaryFolder folder_;
+  const testing_support::TemporaryFolder folder_;
   const std::array<std::shared_ptr<FakeGpu>, 2> gpus_{make_gpu(0), make_gpu(1)};
   FakeDevice device_;
   std::optional<FakeDevice> peer_;

@@ -43,6 +43,8 @@ class Rig {
   virtual void wait_a_little() = 0;
   // Makes a neighbour on the GPU of device(), or on the peer's.
   virtual std::unique_ptr<Neighbour> make_neighbour(bool is_peers = false) = 0;
+  // Removes the folder that the rig has, if any, before a process ends that destroys nothing.
+  virtual void remove_folder() const {}
 };
 
 struct RigMaker {

@@ -10,7 +10,7 @@
 #include <sys/mount.h>
 #include <unistd.h>
 
-#include "tests/gpu/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace rueda::agent {
 namespace {
@@ -22,7 +22,7 @@ std::string text_of(const std::string& path) {
 
 // The first failed write once ended all output of the stream, for the rest of the job.
 TEST(Output, GoesOnWhenThereIsRoomAgainAndSaysWhatIsLost) {
-  const gpu::TemporaryFolder folder;
+  const testing_support::TemporaryFolder folder;
   if (::mount("rueda", folder.path().c_str(), "tmpfs", 0, "size=16m") != 0) {
     GTEST_SKIP() << "mounting a file system takes root";
   }

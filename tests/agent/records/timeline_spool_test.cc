@@ -1,7 +1,6 @@
 #include "agent/records/timeline_spool.h"
 
 #include <chrono>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -12,6 +11,7 @@
 #include <sched.h>
 
 #include "agent/records/timeline_lines.h"
+#include "tests/support/temporary_folder.h"
 
 namespace rueda::agent {
 namespace {
@@ -58,12 +58,6 @@ v1::TimelineBatch batch_of(uint64_t number) {
 
 class TimelineSpoolTest : public ::testing::Test {
  protected:
-  TimelineSpoolTest() {
-    std::string pattern = ::testing::TempDir() + "/rueda-timeline-XXXXXX";
-    folder_ = ::mkdtemp(pattern.data());
-  }
-  ~TimelineSpoolTest() override { std::filesystem::remove_all(folder_); }
-
   std::unique_ptr<TimelineSpool> open(size_t max_bytes = TimelineSpool::kMaxBytes) {
     auto file = TimelineFile::open(path(), "job");
     EXPECT_TRUE(file.is_ok()) << file.status().message();
@@ -87,7 +81,8 @@ class TimelineSpoolTest : public ::testing::Test {
     return out;
   }
 
-  std::string folder_;
+  const testing_support::TemporaryFolder kept_folder_;
+  const std::string folder_ = kept_folder_.path();
 };
 
 TEST_F(TimelineSpoolTest, EachTensorOfAnOperationHasItsEvents) {

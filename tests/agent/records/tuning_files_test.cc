@@ -1,6 +1,5 @@
 // Tests the files of autotuning and of recorded plans.
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -10,6 +9,7 @@
 
 #include "agent/records/plan_file.h"
 #include "agent/records/tuning_log.h"
+#include "tests/support/temporary_folder.h"
 
 namespace rueda::agent {
 namespace {
@@ -18,13 +18,6 @@ using testing::HasSubstr;
 
 class TuningFiles : public testing::Test {
  protected:
-  TuningFiles() : folder_(make_folder()), path_(folder_ + "/file") {}
-  ~TuningFiles() override { std::filesystem::remove_all(folder_); }
-
-  static std::string make_folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "rueda-test-XXXXXX").string();
-    return ::mkdtemp(name.data());
-  }
   std::string text() const {
     std::stringstream text;
     text << std::ifstream(path_).rdbuf();
@@ -35,8 +28,9 @@ class TuningFiles : public testing::Test {
     return load_plan(settings);
   }
 
-  const std::string folder_;
-  const std::string path_;
+  const testing_support::TemporaryFolder kept_folder_;
+  const std::string folder_ = kept_folder_.path();
+  const std::string path_ = folder_ + "/file";
 };
 
 v1::TuningLine line_of(const std::string& phase, const std::string& verdict) {

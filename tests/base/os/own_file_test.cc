@@ -1,6 +1,5 @@
 #include "daemon/base/os/own_file.h"
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -9,24 +8,21 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tests/support/temporary_folder.h"
+
 namespace rueda {
 namespace {
 
 class OwnFileTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    char name[] = "/tmp/rueda-own-file-XXXXXX";
-    ASSERT_NE(::mkdtemp(name), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
   std::string path(const std::string& name) const { return folder_ + '/' + name; }
   static std::string text_of(const std::string& path) {
     std::ifstream file(path);
     return {std::istreambuf_iterator<char>(file), {}};
   }
 
-  std::string folder_;
+  const testing_support::TemporaryFolder kept_folder_;
+  const std::string folder_ = kept_folder_.path();
 };
 
 TEST_F(OwnFileTest, IsMadeAndEmptied) {

@@ -30,7 +30,7 @@ class FakeRuedarun {
   }
 
  private:
-  char path_[32] = "/tmp/rueda-fake.XXXXXX";
+  char path_[32] = "/tmp/rueda-test-XXXXXX";
 };
 
 class ConfigTest : public ::testing::Test {

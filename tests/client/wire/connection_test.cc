@@ -1,8 +1,6 @@
 #include "client/src/wire/connection.h"
 
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,26 +9,18 @@
 #include <sys/un.h>
 
 #include "tests/client/fake_daemon.h"
+#include "tests/support/temporary_folder.h"
 
 namespace rueda::client {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string pattern = ::testing::TempDir() + "/rueda-XXXXXX";
-    path = ::mkdtemp(pattern.data());
-  }
-  ~TemporaryFolder() { std::filesystem::remove_all(path); }
-  std::string path;
-};
+using testing_support::TemporaryFolder;
 
 TEST(ConnectionTest, AMissingSocketSaysHowToStartADaemon) {
   TemporaryFolder folder;
-  std::string path = folder.path + "/absent.sock";
+  std::string path = folder.path() + "/absent.sock";
   Status status = Connection::connect(path, 1000).status();
   EXPECT_EQ(status.code(), Code::kNotFound);
   EXPECT_THAT(status.message(),
@@ -40,7 +30,7 @@ TEST(ConnectionTest, AMissingSocketSaysHowToStartADaemon) {
 
 TEST(ConnectionTest, ASocketWithoutADaemonSaysSo) {
   TemporaryFolder folder;
-  std::string path = folder.path + "/left.sock";
+  std::string path = folder.path() + "/left.sock";
   {
     UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM, 0));
     sockaddr_un address{};

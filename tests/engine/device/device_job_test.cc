@@ -18,8 +18,8 @@
 #include "daemon/base/os/shared_mapping.h"
 #include "tests/gpu/fake/fake_device.h"
 #include "tests/gpu/shared_counters.h"
-#include "tests/gpu/temporary_folder.h"
 #include "tests/support/processes.h"
+#include "tests/support/temporary_folder.h"
 
 namespace rueda::engine {
 namespace {
@@ -137,7 +137,7 @@ class DeviceJobTest : public testing::Test {
     return {made};
   }
 
-  const gpu::TemporaryFolder folder_;
+  const testing_support::TemporaryFolder folder_;
   boost::asio::io_context loop_;
   observe::Metrics metrics_{{"0", "node", "none"}};
   gpu::fake::FakeGpu gpu_{{.folder = folder_.path()}};

@@ -16,8 +16,8 @@
 
 #include "tests/gpu/fake/fake_device.h"
 #include "tests/gpu/shared_counters.h"
-#include "tests/gpu/temporary_folder.h"
 #include "tests/support/processes.h"
+#include "tests/support/temporary_folder.h"
 
 namespace rueda::engine {
 namespace {
@@ -149,7 +149,7 @@ class GpuWorkerTest : public testing::Test {
   }
   static gpu::Place counter(size_t index) { return {.memory = kCounters, .offset = index * 8}; }
 
-  const gpu::TemporaryFolder folder_;
+  const testing_support::TemporaryFolder folder_;
   boost::asio::io_context loop_;
   observe::Metrics metrics_{{"0", "node", "none"}};
   gpu::fake::FakeGpu gpu_{{.folder = folder_.path()}};

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "tests/session/raw_client.h"
+#include "tests/support/temporary_folder.h"
 
 namespace rueda::session {
 namespace {
@@ -15,15 +16,9 @@ using ::testing::HasSubstr;
 
 class ListenerTest : public ::testing::Test {
  protected:
-  ListenerTest() {
-    directory_ = std::filesystem::temp_directory_path() / "rueda-listener-XXXXXX";
-    EXPECT_NE(::mkdtemp(directory_.data()), nullptr);
-    path_ = directory_ + "/d.sock";
-  }
-  ~ListenerTest() override { std::filesystem::remove_all(directory_); }
-
-  std::string directory_;
-  std::string path_;
+  const testing_support::TemporaryFolder folder_;
+  const std::string directory_ = folder_.path();
+  const std::string path_ = directory_ + "/d.sock";
 };
 
 TEST_F(ListenerTest, EverybodyMayConnectAndTheFileGoes) {
