@@ -15,7 +15,10 @@ namespace {
 
 constexpr char kDefaultSocket[] = "/run/rueda/ruedad.sock";
 constexpr int64_t kDescribeTimeoutMs = 5000;
+constexpr std::chrono::milliseconds kFirstRetryAfter{200};
 constexpr std::chrono::milliseconds kMaxRetryAfter{2000};
+// All whose job runs have tried to reach a new node 0 by then.
+constexpr std::chrono::milliseconds kLastCall{3000};
 
 std::string seconds_text(int64_t ms) {
   std::string out = std::to_string(ms / 1000);
@@ -44,7 +47,8 @@ Bringup::Bringup(boost::asio::io_context& loop, std::shared_ptr<LoopGate> gate,
       options_(options),
       sink_(sink),
       events_(std::move(events)),
-      retry_timer_(loop) {}
+      retry_timer_(loop),
+      retry_after_(kFirstRetryAfter) {}
 
 void Bringup::fail(const std::string& text) {
   if (is_over_) return;
@@ -54,6 +58,7 @@ void Bringup::fail(const std::string& text) {
 
 void Bringup::cancel() {
   is_over_ = true;
+  running_.reset();
   retry_timer_.cancel();
   rendezvous_call_.reset();
   rendezvous_server_.reset();
@@ -273,7 +278,18 @@ void Bringup::meet() {
   launcher_ = std::move(launcher).value();
   events_.on_progress("meeting the other nodes at " + options_.rdzv_endpoint + ", reached at " +
                       local_nodes_.front().control_address + (guesses_host_ ? " (a guess)" : ""));
-  enter();
+  if (!awaits_last_call()) return enter();
+  retry_timer_.expires_after(kLastCall);
+  retry_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error && !is_over_) enter();
+  });
+}
+
+// Fewer nodes than there may be could begin a job while another one runs, whose nodes look for this
+// one.
+bool Bringup::awaits_last_call() const {
+  return options_.node_rank == 0 && options_.min_nodes < options_.nnodes &&
+         !options_.rdzv_secret.empty();
 }
 
 RendezvousSetting Bringup::rendezvous_setting() {
@@ -304,17 +320,49 @@ void Bringup::enter() {
        options_.rdzv_id, launcher_, guesses_host_, incarnation_, options_.min_nodes},
       options_.rdzv_secret, options_.start_timeout_ms,
       {[this, gate = gate_](Result<JobLayout> outcome) {
-         gate->post([this, outcome = std::move(outcome)] { on_entered(outcome); });
+         gate->post([this, outcome = std::move(outcome)] {
+           running_ ? on_entered_again(outcome.status()) : on_entered(outcome);
+         });
        },
        [this, gate = gate_](std::string missing) {
          gate->post([this, missing = std::move(missing)] { last_missing_ = missing; });
-       }});
+       },
+       [this, gate = gate_] { gate->post([this] { enter_again(); }); }},
+      running_);
+}
+
+void Bringup::enter_again() {
+  if (!running_) return;
+  retry_timer_.expires_after(retry_after_);
+  retry_after_ = std::min(retry_after_ * 2, kMaxRetryAfter);
+  retry_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error && running_) enter();
+  });
+}
+
+void Bringup::on_entered_again(const Status& status) {
+  if (!running_) return;
+  if (status.is_ok()) {
+    retry_after_ = kFirstRetryAfter;
+    return events_.on_progress("node 0 is at " + options_.rdzv_endpoint + " again");
+  }
+  const bool may_try_again =
+      status.is_retryable() || status.code() == Code::kTimeout || status.code() == Code::kShutDown;
+  if (may_try_again) return enter_again();
+  events_.on_note("nobody can come to " + running_->job_id + " any more: the rendezvous at " +
+                  options_.rdzv_endpoint + " refused this node: " + status.message());
+  running_.reset();
 }
 
 void Bringup::on_entered(Result<JobLayout> outcome) {
   if (is_over_) return;
   if (outcome.is_ok()) {
     is_over_ = true;
+    retry_after_ = kFirstRetryAfter;
+    const JobLayout& job = outcome.value();
+    if (options_.elastic && options_.node_rank != 0 && !options_.rdzv_secret.empty()) {
+      running_ = JobIdentity{job.job_id, job.token, job.master_addr, job.master_port};
+    }
     events_.on_ready(std::move(outcome).value());
     return;
   }

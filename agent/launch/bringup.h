@@ -92,8 +92,12 @@ class Bringup {
   std::string missing_text(const std::string& missing) const;
   RendezvousSetting rendezvous_setting();
   void meet();
+  bool awaits_last_call() const;
   void enter();
   void on_entered(Result<JobLayout> outcome);
+  // Node 0's launcher is gone: the next one is told of the job.
+  void enter_again();
+  void on_entered_again(const Status& status);
   void fail(const std::string& text);
 
   boost::asio::io_context& loop_;
@@ -114,8 +118,11 @@ class Bringup {
   std::vector<bool> is_daemon_ready_;
   std::unique_ptr<RendezvousServer> rendezvous_server_;
   std::unique_ptr<RendezvousCall> rendezvous_call_;
+  // What node 0 has said of the job, where it may have to be told to another node 0. It is taken
+  // back when the job ends.
+  std::optional<JobIdentity> running_;
   boost::asio::steady_timer retry_timer_;
-  std::chrono::milliseconds retry_after_{200};
+  std::chrono::milliseconds retry_after_;
   std::string last_rendezvous_error_;
   // The numbers of the nodes that had not come when the last attempt reached node 0.
   std::string last_missing_;

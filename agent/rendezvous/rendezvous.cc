@@ -28,7 +28,6 @@ constexpr int kMaxNotes = 20;
 // A launcher with the same number may come this many times. It comes again where its connection was
 // lost, and each coming is a connection that stays.
 constexpr int kMaxComings = 32;
-constexpr int kKeepaliveMs = 10'000;
 
 grpc::Status to_grpc(const Status& status) {
   if (status.is_ok()) return grpc::Status::OK;
@@ -102,8 +101,8 @@ class Service final : public v1::Rendezvous::CallbackService {
  public:
   Service(RendezvousSetting setting, JobIdentity identity, std::string nonce)
       : setting_(std::move(setting)),
-        identity_(std::move(identity)),
         nonce_(std::move(nonce)),
+        identity_(std::move(identity)),
         table_(setting_.nnodes, setting_.rdzv_id, setting_.meeting, setting_.min_nodes,
                setting_.admits_late) {}
 
@@ -156,13 +155,17 @@ class Service final : public v1::Rendezvous::CallbackService {
           if (take_out(number, one)) one->end(grpc::Status::CANCELLED);
         });
     Waiter* replaced = nullptr;
+    Waiter* ousted = nullptr;
     std::map<int, Waiter*> met;
     Status status = check_proof(*request);
+    std::optional<JobIdentity> running;
+    if (status.is_ok() && request->has_running()) status = open_running(*request, running);
     {
       const MutexLock lock(mutex_);
       if (status.is_ok()) {
         settle_host(arrival, peer);
-        status = table_.arrive(arrival);
+        if (running) status = take_up(arrival, *running, ousted);
+        if (status.is_ok()) status = table_.arrive(arrival);
         if (status.is_ok()) status = count_coming(arrival.node_rank);
       }
       if (status.is_ok()) {
@@ -171,6 +174,7 @@ class Service final : public v1::Rendezvous::CallbackService {
         replaced = std::exchange(place[arrival.node_rank], waiter);
         if (&place == &met_) {
           status = answer({{arrival.node_rank, waiter}});
+          if (!status.is_ok()) met_.erase(arrival.node_rank);
         } else if (table_.is_complete()) {
           met.swap(waiting_);
           status = answer(met);
@@ -185,6 +189,11 @@ class Service final : public v1::Rendezvous::CallbackService {
       }
     }
     // This is done without the lock, because finishing may run OnDone at once.
+    if (ousted != nullptr) {
+      ousted->end({grpc::StatusCode::UNAVAILABLE, "the launcher of node " +
+                                                      std::to_string(arrival.node_rank) +
+                                                      " is still there: end it first"});
+    }
     if (replaced != nullptr) replaced->end({grpc::StatusCode::CANCELLED, "it has come again"});
     for (const auto& [number, other] : met) {
       if (other != waiter) other->end(to_grpc(status));
@@ -203,6 +212,52 @@ class Service final : public v1::Rendezvous::CallbackService {
     }
     return Status(Code::kPermission,
                   "its secret is not that of node 0: give all nodes the same --rdzv-secret-file");
+  }
+
+  // Reads what the sender says of the job that runs already.
+  Status open_running(const v1::EnterRequest& request, std::optional<JobIdentity>& running) const {
+    if (setting_.secret.empty()) {
+      return Status(Code::kInvalidArgument,
+                    "a job that runs is taken up with a --rdzv-secret-file alone");
+    }
+    const v1::RunningJob& told = request.running();
+    const Result<std::string> token = unseal(setting_.secret, {nonce_, request.nonce()},
+                                             told.sealed_token(), unsealed_part(told));
+    if (!token.is_ok()) return token.status();
+    running = JobIdentity{told.job_id(), token.value(), told.master_addr(), told.master_port()};
+    return Status::ok();
+  }
+
+  // This node's job is the one that runs already, unless another has begun.
+  // `ousted` is then a waiter that the caller ends without the lock.
+  Status take_up(const Arrival& arrival, const JobIdentity& running, Waiter*& ousted)
+      RUEDA_REQUIRES(mutex_) {
+    if (table_.has_met()) {
+      if (identity_.job_id == running.job_id) return Status::ok();
+      return Status(Code::kInvalidArgument,
+                    "node 0 has begun another job than " + running.job_id +
+                        ", which runs: to "
+                        "come to that one, end what node 0 runs and start it again");
+    }
+    if (!is_elastic() || !setting_.admits_late) {
+      return Status(Code::kInvalidArgument,
+                    "node 0 has no --min-np, and the job that runs has: "
+                    "give all nodes the same command");
+    }
+    if (Status status = table_.fits(arrival); !status.is_ok()) return status;
+    note("takes up " + running.job_id + ", which runs on other nodes");
+    identity_ = running;
+    table_.take_up();
+    // Of two launchers with one number, the one whose ranks run is the right one.
+    const auto same = waiting_.find(arrival.node_rank);
+    if (same != waiting_.end()) {
+      table_.depart(arrival.node_rank);
+      ousted = same->second;
+      waiting_.erase(same);
+    }
+    const Status status = answer(waiting_);
+    if (status.is_ok()) met_.swap(waiting_);
+    return status;
   }
 
   // Counts that a number has come, and refuses it after kMaxComings times.
@@ -264,6 +319,8 @@ class Service final : public v1::Rendezvous::CallbackService {
         identity_.job_id, identity_.token, {}, identity_.master_addr, identity_.master_port};
     if (table_.is_late(number)) {
       table_.lay_out_late(number, job);
+      if (number == 0) settle_own_host(job.nodes);
+      if (settled_.empty()) return job;
       // Of itself node 0 may have had a guess, until others came.
       std::vector<NodeLayout> own{settled_.front()};
       settle_own_host(own);
@@ -319,10 +376,10 @@ class Service final : public v1::Rendezvous::CallbackService {
   }
 
   const RendezvousSetting setting_;
-  const JobIdentity identity_;
   const std::string nonce_;
   RendezvousGate* gate_ = nullptr;
   Mutex mutex_;
+  JobIdentity identity_ RUEDA_GUARDED_BY(mutex_);
   RendezvousTable table_ RUEDA_GUARDED_BY(mutex_);
   std::map<int, Waiter*> waiting_ RUEDA_GUARDED_BY(mutex_);
   std::map<int, Waiter*> met_ RUEDA_GUARDED_BY(mutex_);  // Of an elastic job, as long as they last.
@@ -360,6 +417,9 @@ class Server final : public RendezvousServer {
     // A machine that is gone without a word must not keep its number.
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveMs);
+    // The others ask as often whether it is there.
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                               kKeepaliveMs / 2);
     builder.RegisterService(&service_);
     service_.set_gate(gate.get());
     server_ = builder.BuildAndStart();

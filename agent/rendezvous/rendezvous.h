@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -52,6 +53,11 @@ class RendezvousTable {
         min_nodes_(min_nodes),
         admits_late_(admits_late) {}
 
+  // The job runs already, as a node that is not among those who have arrived says: all are late,
+  // and so is whoever still comes. Nobody may have met.
+  void take_up();
+  // Returns why the arrival does not fit the others' job.
+  Status fits(const Arrival& arrival) const;
   // Registers an arrival. The same launcher may arrive again; another launcher with its number is
   // refused. kUnavailable means that the caller may try again later (another job's rendezvous is
   // still here).
@@ -82,6 +88,7 @@ class RendezvousTable {
 
  private:
   Status arrive_late(const Arrival& arrival, const std::string& who);
+  std::string who(const Arrival& arrival) const;
   Status check(const Arrival& arrival, const std::string& who) const;
   Status check_size(const Arrival& arrival, const std::string& who) const;
   Status check_daemon(const Arrival& arrival, const std::string& who) const;
@@ -150,11 +157,15 @@ class RendezvousCall {
     std::function<void(Result<JobLayout>)> done;
     // Reports that node 0 is there, and that the numbers given, such as "1, 3", have not come.
     std::function<void(std::string)> waiting;
+    // Reports, in an elastic job and after done() has had a layout, that node 0's launcher is gone.
+    std::function<void()> ended = {};
   };
-  // Waits up to `timeout_ms` for the endpoint and then for the other nodes.
+  // Waits up to `timeout_ms` for the endpoint and then for the other nodes. `running`, which needs
+  // a secret, says that the caller's job runs already: a node 0 that has begun none takes it up.
   static std::unique_ptr<RendezvousCall> start(const std::string& endpoint, const Arrival& arrival,
                                                const std::string& secret, int64_t timeout_ms,
-                                               Events events);
+                                               Events events,
+                                               std::optional<JobIdentity> running = {});
   // Cancels the attempt; after that nothing is called back. Must not be called from a callback.
   virtual ~RendezvousCall() = default;
 };

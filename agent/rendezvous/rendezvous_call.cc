@@ -45,6 +45,9 @@ std::shared_ptr<grpc::Channel> channel_to_rendezvous(const std::string& target) 
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
   arguments.SetMaxReceiveMessageSize(kMaxReplyBytes);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveMs);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
 }
 
@@ -53,9 +56,10 @@ class Meeter final : public std::enable_shared_from_this<Meeter>,
                      public grpc::ClientReadReactor<v1::EnterReply> {
  public:
   Meeter(v1::EnterRequest request, std::string secret, int64_t timeout_ms,
-         RendezvousCall::Events events)
+         RendezvousCall::Events events, std::optional<JobIdentity> running)
       : request_(std::move(request)),
         secret_(std::move(secret)),
+        running_(std::move(running)),
         deadline_(std::chrono::system_clock::now() + std::chrono::milliseconds(timeout_ms)),
         events_(std::move(events)) {}
 
@@ -108,6 +112,7 @@ class Meeter final : public std::enable_shared_from_this<Meeter>,
   void OnDone(const grpc::Status& status) override {
     const std::shared_ptr<DoneLatch> ended = ended_;
     finish(status.ok() ? take_layout() : Result<JobLayout>(from_grpc(status)));
+    tell_end();
     ended->set();
   }
 
@@ -150,6 +155,9 @@ class Meeter final : public std::enable_shared_from_this<Meeter>,
                         : "node 0 has no secret, and this node has one: give all nodes the same "
                           "--rdzv-secret-file");
     }
+    if (running_ && secret_.empty()) {
+      return Status(Code::kInvalidArgument, "a running job is told of with a secret alone");
+    }
     if (secret_.empty()) return Status::ok();
     const Result<std::string> nonce = random_bytes(kNonceBytes);
     if (!nonce.is_ok()) return nonce.status();
@@ -158,6 +166,13 @@ class Meeter final : public std::enable_shared_from_this<Meeter>,
     }
     nonces_ = {challenge_reply_.nonce(), nonce.value()};
     request_.set_nonce(nonces_.client);
+    if (running_) {
+      v1::RunningJob job = to_proto(*running_, "");
+      Result<std::string> sealed = seal(secret_, nonces_, running_->token, unsealed_part(job));
+      if (!sealed.is_ok()) return sealed.status();
+      job.set_sealed_token(std::move(sealed).value());
+      *request_.mutable_running() = std::move(job);
+    }
     request_.set_proof(prove_secret(secret_, nonces_, proven_part(request_)));
     return Status::ok();
   }
@@ -179,8 +194,15 @@ class Meeter final : public std::enable_shared_from_this<Meeter>,
     events_.done(std::move(outcome));
   }
 
+  // The call was answered, and is over.
+  void tell_end() {
+    const MutexLock lock(mutex_);
+    if (!is_closed_ && layout_ && request_.min_nodes() > 0 && events_.ended) events_.ended();
+  }
+
   v1::EnterRequest request_;
   const std::string secret_;
+  const std::optional<JobIdentity> running_;
   const std::chrono::system_clock::time_point deadline_;
   const RendezvousCall::Events events_;
   Mutex mutex_;
@@ -212,8 +234,10 @@ class CallHandle final : public RendezvousCall {
 std::unique_ptr<RendezvousCall> RendezvousCall::start(const std::string& endpoint,
                                                       const Arrival& arrival,
                                                       const std::string& secret, int64_t timeout_ms,
-                                                      Events events) {
-  auto meeter = std::make_shared<Meeter>(to_proto(arrival), secret, timeout_ms, std::move(events));
+                                                      Events events,
+                                                      std::optional<JobIdentity> running) {
+  auto meeter = std::make_shared<Meeter>(to_proto(arrival), secret, timeout_ms, std::move(events),
+                                         std::move(running));
   meeter->start(endpoint);
   return std::make_unique<CallHandle>(std::move(meeter));
 }

@@ -26,6 +26,15 @@ Arrival from_proto(const v1::EnterRequest& request) {
           request.incarnation(),     request.min_nodes()};
 }
 
+v1::RunningJob to_proto(const JobIdentity& job, std::string sealed_token) {
+  v1::RunningJob out;
+  out.set_job_id(job.job_id);
+  out.set_sealed_token(std::move(sealed_token));
+  out.set_master_addr(job.master_addr);
+  out.set_master_port(job.master_port);
+  return out;
+}
+
 v1::EnterReply to_proto(const JobLayout& job) {
   v1::EnterReply reply;
   reply.set_job_id(job.job_id);
@@ -67,6 +76,12 @@ std::string unsealed_part(v1::EnterReply reply) {
   reply.clear_token();
   reply.clear_sealed_token();
   return reply.SerializeAsString();
+}
+
+std::string unsealed_part(v1::RunningJob job) {
+  job.clear_sealed_token();
+  // No message begins with a byte of zero.
+  return std::string("\0running\n", 9) + job.SerializeAsString();
 }
 
 }  // namespace rueda::agent

@@ -8,9 +8,23 @@
 
 namespace rueda::agent {
 
+std::string RendezvousTable::who(const Arrival& arrival) const {
+  return (meeting_ == Meeting::kNodes ? "node " : "rank ") + std::to_string(arrival.node_rank);
+}
+
+void RendezvousTable::take_up() {
+  RUEDA_CHECK(!is_laid_out_);
+  is_laid_out_ = true;
+  for (const auto& [number, arrival] : arrivals_) late_.insert(number);
+}
+
+Status RendezvousTable::fits(const Arrival& arrival) const {
+  if (Status status = check_size(arrival, who(arrival)); !status.is_ok()) return status;
+  return check(arrival, who(arrival));
+}
+
 Status RendezvousTable::arrive(const Arrival& arrival) {
-  const std::string who =
-      (meeting_ == Meeting::kNodes ? "node " : "rank ") + std::to_string(arrival.node_rank);
+  const std::string who = this->who(arrival);
   if (arrival.rdzv_id != rdzv_id_) {
     return Status(Code::kUnavailable, "the rendezvous belongs to another --rdzv-id than \"" +
                                           arrival.rdzv_id + "\" of " + who);
@@ -24,8 +38,7 @@ Status RendezvousTable::arrive(const Arrival& arrival) {
     }
     return Status(Code::kUnavailable, "the job at this rendezvous has started without this " + who);
   }
-  if (Status status = check_size(arrival, who); !status.is_ok()) return status;
-  if (Status status = check(arrival, who); !status.is_ok()) return status;
+  if (Status status = fits(arrival); !status.is_ok()) return status;
   const auto [found, is_new] = arrivals_.try_emplace(arrival.node_rank, arrival);
   if (!is_new && found->second.launcher != arrival.launcher) {
     const bool is_nodes = meeting_ == Meeting::kNodes;
@@ -52,8 +65,7 @@ Status RendezvousTable::arrive_late(const Arrival& arrival, const std::string& w
                                           ": for nodes to come late, give all the same "
                                           "--rdzv-secret-file");
   }
-  if (Status status = check_size(arrival, who); !status.is_ok()) return status;
-  if (Status status = check(arrival, who); !status.is_ok()) return status;
+  if (Status status = fits(arrival); !status.is_ok()) return status;
   if (!is_known && found != arrivals_.end() && !departed_.contains(arrival.node_rank)) {
     return Status(Code::kUnavailable, "the launcher of " + who + " at " +
                                           found->second.control_address +

@@ -124,6 +124,11 @@ void Router::cut(int a, int b) {
   }
 }
 
+void Router::fall_silent(int node, int other, TicksMs quiet_ms) {
+  events_[static_cast<size_t>(node)]->on_link_lost(
+      static_cast<LinkId>(other) + 1, {Code::kNodeLost, "nothing came from it"}, quiet_ms);
+}
+
 Cluster::Cluster(ClusterOptions options)
     : options_(std::move(options)), work_(boost::asio::make_work_guard(loop_)), places_(ranks()) {
   for (int i = 0; i < static_cast<int>(options_.ranks_per_node.size()); ++i) {

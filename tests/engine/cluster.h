@@ -60,6 +60,10 @@ class Router {
   void route(int from, int to, const GenerationPacket& packet);
   // Cuts the link: both ends hear that it is lost, and nothing goes over it any more.
   void cut(int a, int b);
+  // Drops what goes over the link from now on. fall_silent() tells `node` that nothing has come
+  // from the other for so long.
+  void drop(int a, int b) { cut_.push_back(std::minmax(a, b)); }
+  void fall_silent(int node, int other, TicksMs quiet_ms);
   void mend(int a, int b) { std::erase(cut_, std::pair<int, int>(std::minmax(a, b))); }
   // Is called with every envelope before it goes. It may change the envelope, and drops it by
   // returning false.

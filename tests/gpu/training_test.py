@@ -33,7 +33,7 @@ class TrainingTest(DeviceIntegrationTest):
         """Returns what each rank says."""
         folder = os.environ.get("RUEDA_TEST_TIMELINES", self.folder)
         timeline = os.path.join(folder, f"{side}-{len(nodes)}.json")
-        extra = [] if side == "apart" else ["--timeline", timeline]
+        extra = [] if side == "apart" else ["--timeline-filename", timeline]
         daemons = self.start_daemons(*nodes)
         per_node = [RANKS // len(nodes)] * len(nodes)
         job = self.start_job(daemons, per_node, [PYTHON, RANK, side, MODEL, DEVICE, str(STEPS), str(RANKS)], extra)

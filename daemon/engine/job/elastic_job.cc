@@ -318,6 +318,7 @@ void ElasticJob::begin(const core::GenerationPtr& generation) {
   has_started_ = false;
   attached_.clear();
   lost_.clear();
+  links_before_.clear();
   runner_ = &host_.start(spec_of(*generation), listener_of_generation());
   at_step("begun");
   for (const auto& [session, slot] : std::map<session::Session*, core::Slot>(slots_)) {
@@ -358,6 +359,9 @@ void ElasticJob::end_generation(const Status& why) {
 
 void ElasticJob::end_runner(const Status& why) {
   if (std::exchange(is_ending_, true)) return;
+  for (const auto& [node, link] : runner_->child_links()) {
+    links_before_.emplace(link, running_->node(node).id);
+  }
   count_end(why);
   host_.end(why);
 }
@@ -610,12 +614,17 @@ void ElasticJob::on_packet(LinkId link, const GenerationPacket& packet) {
   carry_out(std::move(output));
 }
 
-void ElasticJob::on_link_lost(LinkId link) {
+void ElasticJob::on_link_lost(LinkId link, TicksMs quiet_ms) {
   std::erase_if(early_, [&](const auto& entry) { return entry.second.first == link; });
   const std::string address = links_.lose(link);
-  if (address.empty() || closing_) return;
+  const auto before = links_before_.extract(link);
+  if (closing_) return;
   core::GenerationsOutput output;
-  lose_address(address, output);
+  // A node that lives hangs up when its generation is over.
+  if (before && quiet_ms >= context_.options.timeout_ms) {
+    generations_.lose_node(now(), before.mapped(), output);
+  }
+  if (!address.empty()) lose_address(address, output);
   carry_out(std::move(output));
 }
 

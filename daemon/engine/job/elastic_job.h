@@ -69,7 +69,7 @@ class ElasticJob {
   // yet is kept for it.
   bool takes(LinkId link, const Envelope& envelope);
   void on_packet(LinkId link, const GenerationPacket& packet);
-  void on_link_lost(LinkId link);
+  void on_link_lost(LinkId link, TicksMs quiet_ms);
 
   // The launcher is gone, or the daemon stops: `done` is called once no generation runs.
   void close(const Status& why, std::function<void()> done);
@@ -149,7 +149,10 @@ class ElasticJob {
   core::GenerationPtr begun_;      // It begins once the runner of the one before is gone.
   core::GenerationPtr running_;    // Null while none runs.
   std::set<core::MemberId> lost_;  // The nodes of it whose links have broken.
-  std::set<core::Slot> attached_;  // Who has attached to the generation that runs.
+  // The links of the generation that has ended, and who is behind them: of several nodes that fall
+  // silent together, one is found first, and is the end of the generation.
+  std::map<LinkId, core::MemberId> links_before_;
+  std::set<core::Slot> attached_;                  // Who has attached to the generation that runs.
   std::map<session::Session*, core::Slot> slots_;  // All sessions of the job.
   std::set<session::Session*> waiting_;            // Those that no runner has.
   // Joins that came before the generation that they are for has begun here, by sender.

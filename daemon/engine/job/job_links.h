@@ -26,6 +26,8 @@ class JobLinks {
   // Returns the node's parent, or nothing on the coordinator.
   std::optional<NodeIndex> parent() const;
   std::vector<NodeIndex> children() const;
+  // Returns the link over which each child joined.
+  const std::map<NodeIndex, LinkId>& child_links() const { return children_; }
   // Returns whether `child` is a child of this node, and `node` is that or stands below it.
   bool is_below_child(NodeIndex node, NodeIndex child) const;
 

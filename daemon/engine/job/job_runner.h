@@ -59,6 +59,7 @@ class JobRunner final : private TimelineHost, private FiniteHost, private PathHo
   // Takes a Fail that came, over whichever link, before the job was registered.
   void on_early_fail(Envelope envelope) { on_envelope(LinkId{}, std::move(envelope)); }
   void on_link_lost(LinkId link, const Status& status, TicksMs quiet_ms);
+  const std::map<NodeIndex, LinkId>& child_links() const { return links_.child_links(); }
 
   void on_timeline(LinkId link, TimelineMessage message);
   void on_nonfinite(LinkId link, NonfiniteMessage message);

@@ -562,7 +562,7 @@ void Engine::on_link_lost(LinkId link, const Status& status, TicksMs quiet_ms) {
   for (const auto& [job, runner] : jobs_) {
     runner->guarded([&, lost = runner.get()] { lost->on_link_lost(link, status, quiet_ms); });
   }
-  for (const auto& [job, elastic] : elastic_) elastic->on_link_lost(link);
+  for (const auto& [job, elastic] : elastic_) elastic->on_link_lost(link, quiet_ms);
 }
 
 }  // namespace rueda::engine

@@ -150,6 +150,118 @@ TEST(RendezvousMeeting, WhoWaitsIsToldTheEnd) {
   EXPECT_EQ(status.message(), "node rank 0 did not come");
 }
 
+// --- A new launcher of node 0 --------------------------------------------------------------------
+
+// A rendezvous of an elastic job of two nodes of three, or of all three.
+class ElasticPlace {
+ public:
+  ElasticPlace(std::string name, int min_nodes, std::string secret = kSecret)
+      : min_nodes_(min_nodes), secret_(std::move(secret)), name_(std::move(name)) {
+    auto started =
+        RendezvousServer::start({"127.0.0.1:" + std::to_string(free_port().value()),
+                                 3,
+                                 "id",
+                                 secret_,
+                                 Meeting::kNodes,
+                                 {},
+                                 min_nodes_,
+                                 true},
+                                {name_, std::string(32, name_.back()), name_ + ".host", 7});
+    EXPECT_TRUE(started.is_ok()) << started.status().message();
+    server = std::move(started).value();
+  }
+
+  struct Visit {
+    Result<JobLayout> outcome() { return met.get_future().get(); }
+    std::promise<Result<JobLayout>> met;
+    std::once_flag first;
+    std::promise<void> came;
+    std::promise<void> ended;
+    std::unique_ptr<RendezvousCall> call;
+  };
+  std::unique_ptr<Visit> enter(int number, std::optional<JobIdentity> running = {}) {
+    auto visit = std::make_unique<Visit>();
+    Visit* const own = visit.get();
+    const std::string node = "n" + std::to_string(number);
+    Arrival arrival{number, 3, 1, node, node + ":1", "id", new_launcher().value()};
+    arrival.min_nodes = min_nodes_;
+    visit->call = RendezvousCall::start(
+        server->local_endpoint(), arrival, secret_, 20'000,
+        {[own](Result<JobLayout> found) { own->met.set_value(std::move(found)); },
+         [own](const std::string&) {
+           std::call_once(own->first, [own] { own->came.set_value(); });
+         },
+         [own] { own->ended.set_value(); }},
+        std::move(running));
+    return visit;
+  }
+
+  std::unique_ptr<RendezvousServer> server;
+
+ private:
+  const int min_nodes_;
+  const std::string secret_;
+  const std::string name_;
+};
+
+const JobIdentity kRuns{"old", std::string(32, 'o'), "old.host", 9};
+
+TEST(RendezvousTakingUp, WhoHasMetHearsThatNode0IsGone) {
+  ElasticPlace place("new", 2);
+  const auto zero = place.enter(0);
+  const auto one = place.enter(1);
+  EXPECT_EQ(one->outcome().value().job_id, "new");
+  place.server.reset();
+  one->ended.get_future().wait();
+}
+
+TEST(RendezvousTakingUp, TheJobThatRunsIsToldToNode0AndToWhomWaitsThere) {
+  ElasticPlace place("new", 3);
+  const auto zero = place.enter(0);
+  const auto two = place.enter(2);
+  zero->came.get_future().wait();
+  two->came.get_future().wait();
+  const auto one = place.enter(1, kRuns);
+  for (const auto& [visit, node] : {std::pair{zero.get(), "n0"}, std::pair{two.get(), "n2"}}) {
+    const Result<JobLayout> job = visit->outcome();
+    ASSERT_TRUE(job.is_ok()) << job.status().message();
+    EXPECT_EQ(job.value().job_id, "old");
+    EXPECT_EQ(job.value().token, std::string(32, 'o'));
+    EXPECT_EQ(job.value().master_addr, "old.host");
+    EXPECT_EQ(job.value().master_port, 9);
+    ASSERT_EQ(job.value().nodes.size(), 1u);
+    EXPECT_EQ(job.value().nodes[0].node_id, node);
+    EXPECT_THAT(job.value().contacts, testing::Contains("n1:1"));
+  }
+  EXPECT_TRUE(one->outcome().is_ok());
+}
+
+TEST(RendezvousTakingUp, OfTwoWithOneNumberTheOneWhoseRanksRunIsRight) {
+  ElasticPlace place("new", 3);
+  const auto second = place.enter(1);
+  second->came.get_future().wait();
+  const auto one = place.enter(1, kRuns);
+  EXPECT_TRUE(one->outcome().is_ok());
+  EXPECT_THAT(second->outcome().status().message(), HasSubstr("is still there: end it first"));
+  EXPECT_EQ(place.enter(0)->outcome().value().job_id, "old");
+}
+
+TEST(RendezvousTakingUp, AnotherJobThatHasBegunIsNotTurnedIntoIt) {
+  ElasticPlace place("new", 1);
+  const auto zero = place.enter(0);
+  EXPECT_EQ(zero->outcome().value().job_id, "new");
+  const Status refused = place.enter(1, kRuns)->outcome().status();
+  EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+  EXPECT_THAT(refused.message(), HasSubstr("has begun another job than old"));
+  EXPECT_EQ(place.enter(2)->outcome().value().job_id, "new");
+}
+
+TEST(RendezvousTakingUp, WithoutASecretNobodysWordIsTaken) {
+  ElasticPlace place("new", 3, "");
+  const Status refused = place.enter(1, kRuns)->outcome().status();
+  EXPECT_THAT(refused.message(), HasSubstr("with a secret alone"));
+}
+
 UniqueFd connect_to(const std::string& host, int port) {
   sockaddr_in address{};
   address.sin_family = AF_INET;

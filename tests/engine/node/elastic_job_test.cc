@@ -390,13 +390,14 @@ TEST_F(ElasticJobTest, WhatCannotBeElasticIsRefused) {
 
 class ElasticNodesTest : public ElasticJobTest {
  protected:
-  explicit ElasticNodesTest(std::vector<int> ranks = {1, 1, 1})
-      : ElasticJobTest({.ranks_per_node = std::move(ranks), .timeout_ms = 1'000}) {}
+  explicit ElasticNodesTest(std::vector<int> ranks = {1, 1, 1}, TicksMs timeout_ms = 1'000)
+      : ElasticJobTest({.ranks_per_node = std::move(ranks), .timeout_ms = timeout_ms}) {}
 
   // Registers the job on the node, by a launcher that keeps what it is asked to keep.
   Status register_node(int node, int min_ranks, std::function<void(ElasticSpec&)> change = {}) {
     JobSpec made = cluster_.spec("job", node);
-    made.elastic = ElasticSpec{.min_ranks = min_ranks, .incarnations = {1, 1, 1}};
+    made.elastic = ElasticSpec{.min_ranks = min_ranks};
+    made.elastic->incarnations.assign(static_cast<size_t>(cluster_.size()), 1);
     if (change) change(*made.elastic);
     JobListener listener;
     listener.on_failed = [this](const Status& status) { failures_.push_back(status); };
@@ -566,6 +567,43 @@ TEST_F(ElasticNodesTest, WhoComesWhenOthersHaveEndedWellIsNotNeeded) {
   ASSERT_TRUE(cluster_.run_until([&] { return !unneeded_.empty(); }));
   EXPECT_EQ(unneeded_[0], (std::pair{2, 0}));
   EXPECT_TRUE(all[2]->places.empty());
+}
+
+class ElasticSilenceTest : public ElasticNodesTest {
+ protected:
+  static constexpr TicksMs kTimeoutMs = 20'000;
+  ElasticSilenceTest() : ElasticNodesTest({1, 1, 1, 1}, kTimeoutMs) {}
+
+  // Cuts the two off, and tells the coordinator that the first of them is silent.
+  void cut_two_off(std::vector<FakeSession*>& all) {
+    for (const int here : {0, 1}) {
+      for (const int there : {2, 3}) cluster_.router().drop(here, there);
+    }
+    cluster_.router().fall_silent(0, 2, kTimeoutMs);
+    for (const int i : {0, 1}) attach_again(all[static_cast<size_t>(i)], i);
+  }
+};
+
+// Where half of a network was cut off, the next generation began a failure timeout later now and
+// then: the second node that was silent was waited for as if it had been heard just before.
+TEST_F(ElasticSilenceTest, OfTwoThatAreCutOffTheSecondIsNotWaitedForAnew) {
+  std::vector<FakeSession*> all = start_all(2);
+  ASSERT_EQ(all.size(), 4u);
+  cut_two_off(all);
+  cluster_.settle();
+  EXPECT_TRUE(all[0]->places.empty()) << "the second may live, for all that is known";
+  cluster_.router().fall_silent(0, 3, kTimeoutMs);
+  ASSERT_TRUE(cluster_.run_until([&] { return !all[0]->places.empty() && !all[1]->places.empty(); },
+                                 kTimeoutMs / 2));
+  expect_place(all[1], 1, 2, 2);
+}
+
+TEST_F(ElasticSilenceTest, WhoHangsUpIsNotTakenForLost) {
+  std::vector<FakeSession*> all = start_all(2);
+  ASSERT_EQ(all.size(), 4u);
+  cut_two_off(all);
+  cluster_.router().fall_silent(0, 3, 100);
+  EXPECT_FALSE(cluster_.run_until([&] { return !all[0]->places.empty(); }, 300));
 }
 
 TEST_F(ElasticNodesTest, WhoDoesNotKnowTheTokenIsNotHeard) {

@@ -139,6 +139,36 @@ class ElasticNodesTest(ElasticCase):
             self.assertEqual(self.sizes_of(runs[slot], slot), [3, 2])
         runs[0].exit_code()
 
+    def come_back_as_node_0(self, nnodes):
+        endpoint = f"127.0.0.1:{harness.free_port()}"
+        secret = os.path.join(self.folder, "secret")
+        with open(secret, "w", encoding="utf-8") as file:
+            file.write("s" * 32)
+
+        def start(node):
+            return self.start_node(node, endpoint, LONG, "--rdzv-secret-file", secret, nnodes=nnodes)
+
+        runs = [start(node) for node in range(3)]
+        self.assert_size(runs[1], 1, 3)
+        for node, other in ((0, 1), (2, 0)):  # Node 2 finds the rendezvous that the new node 0 serves.
+            runs[node].send(signal.SIGKILL)
+            self.assert_size(runs[1], 1, 2)
+            runs[node].exit_code()
+            runs[node] = start(node)
+            self.assert_size(runs[1], 1, 3)
+            self.assert_size(runs[other], other, 3)
+        self.assertRegex(runs[0].output(), "takes up job-[0-9a-f]+, which runs on other nodes")
+        self.end()
+        for slot, run in enumerate(runs):
+            self.assert_trained(run, (slot,))
+
+    def test_the_same_command_brings_node_0_back(self):
+        self.come_back_as_node_0("3")
+
+    # It would be enough for a job of its own.
+    def test_a_new_node_0_takes_up_the_job_that_runs_before_it_begins_another(self):
+        self.come_back_as_node_0("1:3")
+
 
 if __name__ == "__main__":
     harness.main()
