@@ -173,7 +173,12 @@ class Service final : public v1::Rendezvous::CallbackService {
         auto& place = is_elastic() && table_.has_met() ? met_ : waiting_;
         replaced = std::exchange(place[arrival.node_rank], waiter);
         if (&place == &met_) {
-          status = answer({{arrival.node_rank, waiter}});
+          // Who has waited here while a job ran elsewhere hears of it together with the first one
+          // that knows it.
+          std::map<int, Waiter*> told{{arrival.node_rank, waiter}};
+          told.merge(waiting_);
+          status = answer(told);
+          met_.merge(told);
           if (!status.is_ok()) met_.erase(arrival.node_rank);
         } else if (table_.is_complete()) {
           met.swap(waiting_);
@@ -255,9 +260,7 @@ class Service final : public v1::Rendezvous::CallbackService {
       ousted = same->second;
       waiting_.erase(same);
     }
-    const Status status = answer(waiting_);
-    if (status.is_ok()) met_.swap(waiting_);
-    return status;
+    return Status::ok();
   }
 
   // Counts that a number has come, and refuses it after kMaxComings times.

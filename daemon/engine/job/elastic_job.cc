@@ -352,7 +352,6 @@ void ElasticJob::end_generation(const Status& why) {
     for (const core::MemberId& node : lost_) generations_.lose_node(now(), node, output);
     carry_out(std::move(output));
     watch_silence();
-    if (why.code() == Code::kShutDown && why.origin().rank) watch_stalled(*why.origin().rank);
   }
   note_lost(why);
 }
@@ -363,7 +362,15 @@ void ElasticJob::end_runner(const Status& why) {
     links_before_.emplace(link, running_->node(node).id);
   }
   count_end(why);
+  if (why.code() == Code::kShutDown && why.origin().rank) watch_stalled(*why.origin().rank);
   host_.end(why);
+}
+
+// Others may tell of the end before this node's runner has come to tell of it, though it knows why.
+Status ElasticJob::cause_of_end(const std::string& told) const {
+  const Status& known = runner_->failure();
+  // A process takes what it is told of other nodes for a node that was lost.
+  return known.is_ok() ? Status(Code::kNodeLost, "the generation is over: " + told) : known;
 }
 
 void ElasticJob::count_end(const Status& why) {
@@ -516,8 +523,7 @@ void ElasticJob::perform(core::GenerationsOutput output) {
   if (output.ended) {
     at_step("ended-by-others");
     if (begun_) wait_again();
-    // What other nodes say of it: a process takes it for a node that was lost.
-    if (runner_) end_runner({Code::kNodeLost, "the generation is over: " + *output.ended});
+    if (runner_) end_runner(cause_of_end(*output.ended));
     watch_silence();
   }
   if (output.begun) {

@@ -110,6 +110,7 @@ class ElasticJob {
   void end_generation(const Status& why);
   // The runner is closed; what was to begin meanwhile begins then.
   void end_runner(const Status& why);
+  Status cause_of_end(const std::string& told) const;
   void note_lost(const Status& why);
   void count_end(const Status& why);
   void note_begun();

@@ -74,6 +74,8 @@ class JobRunner final : private TimelineHost, private FiniteHost, private PathHo
   // way on this node any more; sessions may still be attached, and are answered with errors.
   void close(const Status& why, std::function<void()> done);
 
+  // Returns why the job has failed; ok as long as it has not.
+  const Status& failure() const { return core_.failure(); }
   // Returns the first cause of the end. The job must have been closed.
   const Status& why_over() const;
 

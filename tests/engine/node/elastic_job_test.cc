@@ -1,4 +1,5 @@
 // Tests elastic jobs in the engine: who dies, who stays, who waits, and who is told.
+#include <boost/asio/post.hpp>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -567,6 +568,31 @@ TEST_F(ElasticNodesTest, WhoComesWhenOthersHaveEndedWellIsNotNeeded) {
   ASSERT_TRUE(cluster_.run_until([&] { return !unneeded_.empty(); }));
   EXPECT_EQ(unneeded_[0], (std::pair{2, 0}));
   EXPECT_TRUE(all[2]->places.empty());
+}
+
+// The coordinator's own processes were told of a lost node, and one that stood still was killed a
+// whole --rank-timeout later.
+TEST_F(ElasticNodesTest, WhatEndedItIsToldAlsoWhereOthersSayFirstThatItIsOver) {
+  std::vector<FakeSession*> all = start_all(1);
+  ASSERT_EQ(all.size(), 3u);
+  core::GenerationMessage forms;
+  forms.from = {"n1", 1};
+  forms.from_address = "control:2001";
+  forms.epoch = Epoch{2};
+  forms.body = core::Present{1, {{"n1", 1}, "control:2001", {}}, true, 1, "it is over", false};
+  const std::string body = cluster_.router().plane(1).encode(forms);
+  const GenerationPacket packet{"job", body, make_packet_proof(Cluster::token(), "job", body)};
+  cluster_.router().filter = [&](int from, int, const Envelope& envelope) {
+    const bool is_fail = std::holds_alternative<core::Fail>(envelope.message.body);
+    if (from == 0 && is_fail) {
+      boost::asio::post(cluster_.loop(),
+                        [&] { cluster_.engine(0).on_generation(LinkId{2}, packet); });
+    }
+    return true;
+  };
+  cluster_.lose(*all[2], "was killed");
+  ASSERT_TRUE(cluster_.run_until([&] { return !all[0]->failures.empty(); }));
+  EXPECT_EQ(all[0]->failures[0].code(), Code::kRankLost) << all[0]->failures[0].message();
 }
 
 class ElasticSilenceTest : public ElasticNodesTest {
