@@ -240,9 +240,9 @@ class Service final : public v1::Rendezvous::CallbackService {
     if (table_.has_met()) {
       if (identity_.job_id == running.job_id) return Status::ok();
       return Status(Code::kInvalidArgument,
-                    "node 0 has begun another job than " + running.job_id +
-                        ", which runs: to "
-                        "come to that one, end what node 0 runs and start it again");
+                    "node 0 has begun another job than " + one_line(running.job_id) +
+                        ", which runs: to come to that one, end what node 0 runs and start it "
+                        "again");
     }
     if (!is_elastic() || !setting_.admits_late) {
       return Status(Code::kInvalidArgument,
@@ -250,7 +250,7 @@ class Service final : public v1::Rendezvous::CallbackService {
                     "give all nodes the same command");
     }
     if (Status status = table_.fits(arrival); !status.is_ok()) return status;
-    note("takes up " + running.job_id + ", which runs on other nodes");
+    note("takes up " + one_line(running.job_id) + ", which runs on other nodes");
     identity_ = running;
     table_.take_up();
     // Of two launchers with one number, the one whose ranks run is the right one.

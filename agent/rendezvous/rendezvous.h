@@ -89,6 +89,7 @@ class RendezvousTable {
  private:
   Status arrive_late(const Arrival& arrival, const std::string& who);
   std::string who(const Arrival& arrival) const;
+  Status check_id(const Arrival& arrival) const;
   Status check(const Arrival& arrival, const std::string& who) const;
   Status check_size(const Arrival& arrival, const std::string& who) const;
   Status check_daemon(const Arrival& arrival, const std::string& who) const;

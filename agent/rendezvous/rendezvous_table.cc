@@ -12,6 +12,12 @@ std::string RendezvousTable::who(const Arrival& arrival) const {
   return (meeting_ == Meeting::kNodes ? "node " : "rank ") + std::to_string(arrival.node_rank);
 }
 
+Status RendezvousTable::check_id(const Arrival& arrival) const {
+  if (arrival.rdzv_id == rdzv_id_) return Status::ok();
+  return Status(Code::kUnavailable, "the rendezvous belongs to another --rdzv-id than \"" +
+                                        arrival.rdzv_id + "\" of " + who(arrival));
+}
+
 void RendezvousTable::take_up() {
   RUEDA_CHECK(!is_laid_out_);
   is_laid_out_ = true;
@@ -19,16 +25,14 @@ void RendezvousTable::take_up() {
 }
 
 Status RendezvousTable::fits(const Arrival& arrival) const {
+  if (Status status = check_id(arrival); !status.is_ok()) return status;
   if (Status status = check_size(arrival, who(arrival)); !status.is_ok()) return status;
   return check(arrival, who(arrival));
 }
 
 Status RendezvousTable::arrive(const Arrival& arrival) {
   const std::string who = this->who(arrival);
-  if (arrival.rdzv_id != rdzv_id_) {
-    return Status(Code::kUnavailable, "the rendezvous belongs to another --rdzv-id than \"" +
-                                          arrival.rdzv_id + "\" of " + who);
-  }
+  if (Status status = check_id(arrival); !status.is_ok()) return status;
   if (is_laid_out_ && min_nodes_ > 0) return arrive_late(arrival, who);
   if (is_laid_out_) {
     const auto found = arrivals_.find(arrival.node_rank);

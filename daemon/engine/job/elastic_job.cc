@@ -274,8 +274,10 @@ JobListener ElasticJob::listener_of_generation() {
       if (over == running_) end_generation(why);
     }));
   };
-  // Of several nodes that are lost together, one is the reason why the generation ends.
+  // Of several nodes that are lost together, one is the reason why the generation ends. Once it has
+  // ended, nodes that live hang up, too (on_link_lost()).
   out.on_node_lost = [this](NodeIndex node) {
+    if (is_ending_) return;
     boost::asio::post(context_.control_loop, lifetime_.guard([this, node, over = running_] {
       if (over != running_ || closing_) return;
       lost_.insert(running_->node(node).id);

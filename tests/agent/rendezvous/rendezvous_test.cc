@@ -179,11 +179,12 @@ class ElasticPlace {
     std::promise<void> ended;
     std::unique_ptr<RendezvousCall> call;
   };
-  std::unique_ptr<Visit> enter(int number, std::optional<JobIdentity> running = {}) {
+  std::unique_ptr<Visit> enter(int number, std::optional<JobIdentity> running = {},
+                               const std::string& rdzv_id = "id") {
     auto visit = std::make_unique<Visit>();
     Visit* const own = visit.get();
     const std::string node = "n" + std::to_string(number);
-    Arrival arrival{number, 3, 1, node, node + ":1", "id", new_launcher().value()};
+    Arrival arrival{number, 3, 1, node, node + ":1", rdzv_id, new_launcher().value()};
     arrival.min_nodes = min_nodes_;
     visit->call = RendezvousCall::start(
         server->local_endpoint(), arrival, secret_, 20'000,
@@ -254,6 +255,13 @@ TEST(RendezvousTakingUp, AnotherJobThatHasBegunIsNotTurnedIntoIt) {
   EXPECT_EQ(refused.code(), Code::kInvalidArgument);
   EXPECT_THAT(refused.message(), HasSubstr("has begun another job than old"));
   EXPECT_EQ(place.enter(2)->outcome().value().job_id, "new");
+}
+
+TEST(RendezvousTakingUp, AJobOfAnotherIdIsNot) {
+  ElasticPlace place("new", 3);
+  const Status refused = place.enter(1, kRuns, "other")->outcome().status();
+  EXPECT_THAT(refused.message(), HasSubstr("another --rdzv-id"));
+  EXPECT_EQ(place.server->missing(), "0, 1, 2");
 }
 
 TEST(RendezvousTakingUp, WithoutASecretNobodysWordIsTaken) {
