@@ -15,6 +15,7 @@
 
 #include "daemon/base/limits.h"
 #include "daemon/base/os/cpus.h"
+#include "daemon/base/os/groups.h"
 #include "daemon/transport/striped.h"
 
 namespace rueda {
@@ -309,6 +310,14 @@ void define_quota(CLI::App& app, Config& config) {
 }
 
 void define_rest(CLI::App& app, Config& config) {
+  app.add_option("--admin-group", config.admin_group,
+                 "Members of this group, a name or a number, see the jobs of all users and may ask "
+                 "for probes, as root may (default: nobody)")
+      ->envname("RUEDAD_ADMIN_GROUP")
+      ->check([](const std::string& name) {
+        const Result<gid_t> group = find_group(name);
+        return group.is_ok() ? std::string() : group.status().message();
+      });
   app.add_option("--node-id", config.node_id, "This node's name in jobs and logs")
       ->envname("RUEDAD_NODE_ID")
       ->capture_default_str();

@@ -41,6 +41,9 @@ struct Config {
   uint64_t gpu_staging_bytes = uint64_t{1} << 30;
   std::string gpu_adds = "no";
   std::string gpu_direct = "auto";
+  // The group of which members are operators, by name or number; empty: root and the daemon's own
+  // user alone.
+  std::string admin_group;
   // These are limits for one user of this node; 0 means the default of session::Quota for this
   // machine.
   struct {

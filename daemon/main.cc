@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include "daemon/base/os/cpus.h"
+#include "daemon/base/os/groups.h"
 #include "daemon/base/os/threads.h"
 #include "daemon/config.h"
 #include "daemon/engine/loops/busy_poll_loop.h"
@@ -105,6 +106,11 @@ session::Quota quota_of(const Config& config) {
   set(session::Resource::kTensorBytes, config.quota.tensor_bytes);
   set(session::Resource::kStagingBytes, config.quota.staging_bytes);
   return quota;
+}
+
+std::optional<gid_t> admin_group(const Config& config) {
+  if (config.admin_group.empty()) return std::nullopt;
+  return find_group(config.admin_group).value();  // It has been checked.
 }
 
 int reduce_threads(const Config& config) {
@@ -326,8 +332,9 @@ Status Daemon::start() {
 
 Status Daemon::start_services() {
   const auto ailment = [this] { return loop_watch_.find_stalled(kMaxLoopStall); };
-  grpc_.emplace(poster_, *engine_, plane_, *membership_, metrics_, info_,
-                [ailment] { return ailment().empty(); });
+  grpc_.emplace(
+      poster_, *engine_, plane_, *membership_, metrics_, info_,
+      [ailment] { return ailment().empty(); }, admin_group(config_));
   Result<std::string> control = grpc_->bind(config_.listen_host, config_.control_port);
   if (!control.is_ok()) return control.status();
   info_.control_address = control.value();
@@ -339,7 +346,9 @@ Status Daemon::start_services() {
   session_options.ledger = ledger_;
   sessions_ = session::SessionServer::create(
       control_loop_, session_options, *engine_,
-      [this](int fd, const session::Credentials& peer) { grpc_->adopt(fd, peer); });
+      [this](int fd, const session::Credentials& peer, const std::vector<gid_t>& groups) {
+        grpc_->adopt(fd, peer, groups);
+      });
   awake_loop_.watch(*sessions_);
   if (Status listening = sessions_->listen(); !listening.is_ok()) return listening;
 

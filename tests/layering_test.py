@@ -30,7 +30,7 @@ PUBLIC_CLIENT = ("rueda/rueda.h", "rueda/rueda.hpp", "client/include/")
 JOB_IN_A_PROGRAM = ("bench/base/failure.h", "bench/base/stats.h", "bench/machine/limits.h", "bench/run/job.h")
 
 BELOW_ENGINE = ("daemon/base/", "daemon/core/", *L2_ROOMS)
-BELOW_SERVICE = (*BELOW_ENGINE, "daemon/engine/", "daemon/rpc/")
+BELOW_SERVICE = (*BELOW_ENGINE, "daemon/engine/", "daemon/security/", "daemon/rpc/")
 BELOW_AGENT = ("daemon/base/", GENERATED)
 BELOW_CLIENT = ("daemon/base/", "client/abi/", *PUBLIC_CLIENT)
 BELOW_BENCH = ("daemon/base/", "daemon/core/", "daemon/reduce/", *PUBLIC_CLIENT)
@@ -66,8 +66,9 @@ ROOMS = (
          "Output out.")),
     ("daemon/reduce/", ("daemon/base/",), "Sums, products, minima and conversions of elements, in vectors of the CPU."),
     ("daemon/gpu/", ("daemon/base/",), "GPUs behind one interface: a worker process a job, and the plugin of CUDA."),
-    ("daemon/rpc/", ("daemon/base/",), "gRPC as the daemon uses it: completion queues, calls, and streams of bytes."),
-    ("daemon/transport/grpc/", ("daemon/base/", "daemon/rpc/", "daemon/transport/"), "Frames as messages of gRPC."),
+    ("daemon/security/", ("daemon/base/",), "Who may do what: the table of callers and actions."),
+    ("daemon/rpc/", ("daemon/base/", "daemon/security/"), "gRPC as the daemon uses it: completion queues, calls, and streams of bytes."),
+    ("daemon/transport/grpc/", ("daemon/base/", "daemon/security/", "daemon/rpc/", "daemon/transport/"), "Frames as messages of gRPC."),
     ("daemon/transport/", ("daemon/base/", MESSAGES), "Channels between neighbours that carry frames, over TCP and RDMA."),
     ("daemon/session/users/", ("daemon/base/",), "Who waits and who pays: quotas by user, and doors at which descriptors come and "
      "go."),

@@ -180,7 +180,13 @@ std::string status_table(const v1::GetStatusReply& reply) {
 }
 
 std::string jobs_table(const v1::ListJobsReply& reply) {
-  if (reply.jobs().empty()) return "no jobs\n";
+  std::string others;
+  if (const int count = reply.jobs_of_others(); count > 0) {
+    others = std::to_string(count) + (count == 1 ? " job" : " jobs") +
+             " of other users: root sees all, and so do members of --admin-group\n";
+  }
+  if (reply.jobs().empty())
+    return (others.empty() ? "no jobs\n" : "no jobs of this user\n") + others;
   std::vector<std::vector<std::string>> rows{{"JOB", "USER", "STATE", "EPOCH", "RANKS", "HERE",
                                               "ATTACHED", "NODES", "COORDINATOR", "MODE",
                                               "OPERATIONS", "REDUCED", "IN-FLIGHT"}};
@@ -215,7 +221,7 @@ std::string jobs_table(const v1::ListJobsReply& reply) {
     }
     if (!job.error().empty()) notes += job.job_id() + ": " + job.error() + "\n";
   }
-  return aligned_table(rows) + notes;
+  return aligned_table(rows) + notes + others;
 }
 
 std::string plans_table(const v1::ListPlansReply& reply) {

@@ -18,6 +18,7 @@
 
 #include "daemon/base/no_exception.h"
 #include "daemon/rpc/call_queue.h"
+#include "daemon/security/policy.h"
 
 namespace rueda::rpc {
 
@@ -79,20 +80,48 @@ struct Arrival {
   Ended* over = nullptr;
 };
 
-// Waits for calls of a method as long as the server runs, and hands each over as it comes, on the
-// queue's thread. `ask` asks gRPC for one call, which fills in the arrival and ends with the tag.
+// Ends a call at once. It deletes itself.
 template <class Arrival>
-void await_streams(CallQueue& queue, const std::function<void(Arrival&, void* tag)>& ask,
-                   const std::function<void(std::unique_ptr<Arrival>)>& serve) {
+class RefusedCall final : public Call {
+ public:
+  RefusedCall(CallQueue& queue, std::unique_ptr<Arrival> arrival, const grpc::Status& status)
+      : Call(queue), arrival_(std::move(arrival)) {
+    *arrival_->over = counted([](bool) {});
+    arrival_->stream.Finish(status, last_operation());
+  }
+
+ private:
+  void on_done() override { delete this; }
+
+  const std::unique_ptr<Arrival> arrival_;
+};
+
+inline grpc::Status permission_denied(const Status& status) {
+  return {grpc::StatusCode::PERMISSION_DENIED, status.message()};
+}
+
+// Waits for calls of a method as long as the server runs, and hands each over as it comes, with who
+// calls, on the queue's thread; whoever may not call is refused. `ask` asks gRPC for one call,
+// which fills in the arrival and ends with the tag.
+template <class Arrival>
+void await_streams(
+    CallQueue& queue, const security::Door& door,
+    const std::function<void(Arrival&, void* tag)>& ask,
+    const std::function<void(std::unique_ptr<Arrival>, const security::Caller&)>& serve) {
   auto* const next = new Arrival;
   next->over = new Ended;
   next->context.AsyncNotifyWhenDone(next->over);
   queue.begin();
-  ask(*next, CallQueue::tag([next, &queue, ask, serve](bool ok) {
+  ask(*next, CallQueue::tag([next, &queue, door, ask, serve](bool ok) {
     std::unique_ptr<Arrival> arrival(next);
     if (ok) {
-      await_streams(queue, ask, serve);
-      serve(std::move(arrival));
+      await_streams(queue, door, ask, serve);
+      const security::Caller caller = door.callers.find(arrival->context.peer());
+      if (const Status may = security::check(door.action, caller); may.is_ok()) {
+        serve(std::move(arrival), caller);
+      } else {
+        new RefusedCall<Arrival>(queue, std::move(arrival), permission_denied(may));
+      }
     } else {
       delete arrival->over;  // Nothing has begun, so gRPC will not hand it back.
     }
@@ -146,26 +175,28 @@ class UnaryCall final : public Call {
   // Fills in the reply and calls finish(), or else fail(), at once or later, on any thread.
   using Answer = std::function<void(UnaryCall&)>;
 
-  // Waits for calls as long as the server runs.
-  static void await(CallQueue& queue, const Ask& ask, const Answer& answer) {
+  // Waits for calls as long as the server runs. Whoever may not call is refused.
+  static void await(CallQueue& queue, const security::Door& door, const Ask& ask,
+                    const Answer& answer) {
     auto* const call = new UnaryCall(queue);
     ask(&call->context_, &call->request_, &call->writer_,
-        call->operation([call, &queue, ask, answer](bool ok) {
+        call->operation([call, &queue, door, ask, answer](bool ok) {
           if (!ok) return call->abandon();
-          await(queue, ask, answer);
-          answer(*call);
+          await(queue, door, ask, answer);
+          call->enter(door, answer);
         }));
   }
 
   // Waits for calls as await() does, but takes one after the other: the next call is taken when
   // this one has been answered, and has rested.
-  static void await_in_turn(CallQueue& queue, const Ask& ask, const Answer& answer) {
+  static void await_in_turn(CallQueue& queue, const security::Door& door, const Ask& ask,
+                            const Answer& answer) {
     auto* const call = new UnaryCall(queue);
     ask(&call->context_, &call->request_, &call->writer_,
-        call->operation([call, &queue, ask, answer](bool ok) {
+        call->operation([call, &queue, door, ask, answer](bool ok) {
           if (!ok) return call->abandon();
-          call->next_ = [&queue, ask, answer] { await_in_turn(queue, ask, answer); };
-          answer(*call);
+          call->next_ = [&queue, door, ask, answer] { await_in_turn(queue, door, ask, answer); };
+          call->enter(door, answer);
         }));
   }
   // Sets how long no other call of the kind is taken after this one, at most a second. Must be
@@ -175,8 +206,7 @@ class UnaryCall final : public Call {
   }
 
   const Request& request() const { return request_; }
-  // Returns grpc::ServerContext's name of the peer.
-  std::string peer() const { return context_.peer(); }
+  const security::Caller& caller() const { return caller_; }
   Reply& reply() { return reply_; }
   void finish() {
     is_answered_ = true;
@@ -190,6 +220,12 @@ class UnaryCall final : public Call {
 
  private:
   explicit UnaryCall(CallQueue& queue) : Call(queue) {}
+
+  void enter(const security::Door& door, const Answer& answer) {
+    caller_ = door.callers.find(context_.peer());
+    const Status may = security::check(door.action, caller_);
+    may.is_ok() ? answer(*this) : fail(permission_denied(may));
+  }
 
   void on_exception(const char* what) override {
     if (!is_answered_) fail({grpc::StatusCode::RESOURCE_EXHAUSTED, what});
@@ -216,6 +252,7 @@ class UnaryCall final : public Call {
   std::function<void()> next_;  // Takes the next call, if calls are taken in turn.
   std::chrono::nanoseconds rest_{0};
   grpc::ServerContext context_;
+  security::Caller caller_;
   Request request_;
   Reply reply_;
   Writer writer_{&context_};

@@ -196,7 +196,8 @@ class SessionEvents {
 // It is called for a connection that opens with HTTP/2's preface, which is gRPC's: agents and
 // operators use the same socket path. The callee owns the descriptor, over which everything that
 // the client says is passed on.
-using GrpcHandoff = std::function<void(int fd, const Credentials& peer)>;
+using GrpcHandoff =
+    std::function<void(int fd, const Credentials& peer, const std::vector<gid_t>& groups)>;
 
 struct ServerOptions {
   std::string socket_path;  // "@name" is an abstract socket; an unused leftover file is replaced.

@@ -172,6 +172,7 @@ TEST_F(ConfigTest, ValuesThatCannotBeAreRefusedAndNamed) {
                                                                {"--log-format", "xml"},
                                                                {"--fault", "reduce"},
                                                                {"--node-id", std::string(64, 'x')},
+                                                               {"--admin-group", "no-such-group"},
                                                                {"--streams", "0"},
                                                                {"--streams", "17"},
                                                                {"--stall-check-seconds", "nan"}};
@@ -180,6 +181,14 @@ TEST_F(ConfigTest, ValuesThatCannotBeAreRefusedAndNamed) {
     EXPECT_NE(code, 0) << flag << ' ' << value;
     EXPECT_NE(printed.find(flag), std::string::npos) << printed;
   }
+}
+
+TEST_F(ConfigTest, TheAdminGroupHasANameOrANumber) {
+  EXPECT_EQ(good({}).admin_group, "");
+  EXPECT_EQ(good({"--admin-group", "root"}).admin_group, "root");
+  EXPECT_EQ(good({"--admin-group=54321"}).admin_group, "54321");
+  EXPECT_NE(bad({"--admin-group", "no-such-group"}).second.find("groupadd no-such-group"),
+            std::string::npos);
 }
 
 TEST_F(ConfigTest, LabelsAreKeysWithOneValueEach) {

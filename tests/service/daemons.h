@@ -63,7 +63,7 @@ class Daemon {
     queue_ = std::make_unique<rpc::CallQueue>(builder);
     server_ = builder.BuildAndStart();
     plane.set_queue(*queue_);
-    service_.serve(*queue_);
+    service_.serve(*queue_, callers_);
   }
   ~Daemon() {
     stop();
@@ -102,6 +102,7 @@ class Daemon {
   GrpcControlPlane plane;
 
  private:
+  const security::EverybodyIs callers_{security::Caller::Kind::kNetwork};
   ControlService service_;
   int port_ = 0;
   std::unique_ptr<rpc::CallQueue> queue_;

@@ -181,9 +181,10 @@ void SessionTest::start_server(uint32_t ring_capacity, int64_t handshake_timeout
   ServerOptions options{path_, ring_capacity, handshake_timeout_ms};
   options.ledger = std::make_shared<Ledger>(quota_);
   options.refuses_early_descriptors = !is_old_kernel_;
-  server_ = SessionServer::create(loop_, options, events_, [this](int fd, const Credentials& peer) {
-    handed_off_.emplace_back(fd, peer);
-  });
+  server_ = SessionServer::create(loop_, options, events_,
+                                  [this](int fd, const Credentials& peer, const auto& /*groups*/) {
+                                    handed_off_.emplace_back(fd, peer);
+                                  });
   Status status = server_->listen();
   ASSERT_TRUE(status.is_ok()) << status.to_string();
 }

@@ -182,6 +182,7 @@ struct JobSnapshot {
   };
 
   JobId job;
+  uid_t uid = 0;  // Who has registered it.
   std::string user;
   std::string state;
   uint32_t epoch = 0;
@@ -206,6 +207,7 @@ struct JobSnapshot {
 // A locked schedule in force.
 struct PlanSnapshot {
   JobId job;
+  uid_t uid = 0;
   uint32_t process_set = 0;
   std::vector<Rank> ranks;
   core::Plan plan;

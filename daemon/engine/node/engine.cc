@@ -377,6 +377,7 @@ std::vector<JobSnapshot> Engine::jobs() const {
   std::vector<JobSnapshot> snapshots;
   for (const auto& [job, runner] : jobs_) {
     snapshots.push_back(runner->snapshot());
+    snapshots.back().uid = runner->spec().uid;
     if (const ElasticJob* const elastic = elastic_of(job)) {
       snapshots.back().generations = elastic->history();
     }
@@ -384,6 +385,7 @@ std::vector<JobSnapshot> Engine::jobs() const {
   for (const auto& [job, elastic] : elastic_) {
     if (jobs_.contains(job)) continue;
     snapshots.push_back(elastic->snapshot());
+    snapshots.back().uid = elastic->spec().uid;
     snapshots.back().generations = elastic->history();
   }
   for (JobSnapshot& snapshot : snapshots) snapshot.failure_timeout_ms = options().timeout_ms;
@@ -403,6 +405,7 @@ std::vector<StallSnapshot> Engine::stalls() const {
   std::vector<StallSnapshot> all;
   for (const auto& [job, runner] : jobs_) {
     std::vector<StallSnapshot> some = runner->stalls();
+    for (StallSnapshot& snapshot : some) snapshot.uid = runner->spec().uid;
     std::move(some.begin(), some.end(), std::back_inserter(all));
   }
   return all;

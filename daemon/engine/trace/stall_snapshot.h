@@ -24,6 +24,7 @@ struct StallSnapshot {
   core::Stall stall;
   std::vector<MissingRank> missing;  // They are in the order of stall.missing.
   std::string text;                  // It is one sentence.
+  uid_t uid = 0;                     // Who has registered the job.
 };
 
 // Returns the stalls of one process set; the layout is the set's.

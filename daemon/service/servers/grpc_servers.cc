@@ -50,13 +50,13 @@ void bound(grpc::ServerBuilder& builder) {
 
 }  // namespace
 
-void ControlService::serve(rpc::CallQueue& queue) {
+void ControlService::serve(rpc::CallQueue& queue, const security::Callers& callers) {
   rpc::await_streams<rpc::ByteArrival>(
-      queue,
+      queue, {security::Action::kLinkDaemons, callers},
       [this, &queue](rpc::ByteArrival& arrival, void* tag) {
         service_.RequestLink(&arrival.context, &arrival.stream, queue.get(), queue.get(), tag);
       },
-      [this, &queue](std::unique_ptr<rpc::ByteArrival> arrival) {
+      [this, &queue](std::unique_ptr<rpc::ByteArrival> arrival, const security::Caller&) {
         plane_.accept(queue, std::move(arrival));
       });
 }
@@ -64,14 +64,15 @@ void ControlService::serve(rpc::CallQueue& queue) {
 GrpcServers::GrpcServers(const engine::LoopPoster& control_loop, engine::Engine& engine,
                          GrpcControlPlane& plane, const Membership& membership,
                          observe::Metrics& metrics, const DaemonInfo& info,
-                         const std::function<bool()>& is_well)
+                         const std::function<bool()>& is_well, std::optional<gid_t> admin_group)
     : plane_(plane),
+      local_callers_(admin_group),
       prober_(membership, info),
       control_(plane),
-      agent_(control_loop, engine, membership, credentials_, info),
+      agent_(control_loop, engine, membership, info),
       probe_(control_loop, engine, membership, info, prober_),
-      network_admin_(control_loop, engine, plane, metrics, info),
-      local_admin_(control_loop, engine, plane, metrics, info, &credentials_, &prober_),
+      network_admin_(control_loop, engine, plane, metrics, info, prober_),
+      local_admin_(control_loop, engine, plane, metrics, info, prober_),
       network_(is_well),
       local_(is_well) {
   if (std::getenv("GRPC_VERBOSITY") == nullptr) ::gpr_set_log_function(log_of_grpc);
@@ -128,12 +129,13 @@ Result<std::string> GrpcServers::bind(const std::string& host, int port) {
 }
 
 void GrpcServers::serve() {
-  control_.serve(*network_.queue);
-  probe_.serve(*network_.queue);
-  network_admin_.serve(*network_.queue);
-  agent_.serve(*local_.queue);
-  local_admin_.serve(*local_.queue);
-  for (Served* one : {&network_, &local_}) one->health.serve(*one->queue);
+  control_.serve(*network_.queue, network_callers_);
+  probe_.serve(*network_.queue, network_callers_);
+  network_admin_.serve(*network_.queue, network_callers_);
+  network_.health.serve(*network_.queue, network_callers_);
+  agent_.serve(*local_.queue, local_callers_);
+  local_admin_.serve(*local_.queue, local_callers_);
+  local_.health.serve(*local_.queue, local_callers_);
   acceptor_.start([this](UniqueFd socket) {
     grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
     connection.fd = socket.release();
@@ -141,9 +143,10 @@ void GrpcServers::serve() {
   });
 }
 
-void GrpcServers::adopt(int fd, const session::Credentials& peer) {
+void GrpcServers::adopt(int fd, const session::Credentials& peer,
+                        const std::vector<gid_t>& groups) {
   ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
-  credentials_.note(fd, peer);
+  local_callers_.note(fd, peer, groups);
   grpc::AddInsecureChannelFromFd(local_.server.get(), fd);
 }
 

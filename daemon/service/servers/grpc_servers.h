@@ -5,13 +5,17 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include <grpcpp/grpcpp.h>
 
 #include "daemon/rpc/call_queue.h"
+#include "daemon/security/policy.h"
 #include "daemon/service/links/acceptor.h"
 #include "daemon/service/links/control_plane.h"
+#include "daemon/service/servers/local_callers.h"
 #include "daemon/service/services/admin_service.h"
 #include "daemon/service/services/agent_service.h"
 #include "daemon/service/services/health_service.h"
@@ -28,7 +32,7 @@ class ControlService {
   // Returns the service for the builder of the one server that it is part of.
   grpc::Service& grpc_service() { return service_; }
   // Takes calls as long as that server runs.
-  void serve(rpc::CallQueue& queue);
+  void serve(rpc::CallQueue& queue, const security::Callers& callers);
 
  private:
   GrpcControlPlane& plane_;
@@ -38,10 +42,11 @@ class ControlService {
 class GrpcServers {
  public:
   // `is_well` says whether all loops of the daemon turn, for the health service; it must be
-  // thread-safe.
+  // thread-safe. Members of the admin group are operators, as root is.
   GrpcServers(const engine::LoopPoster& control_loop, engine::Engine& engine,
               GrpcControlPlane& plane, const Membership& membership, observe::Metrics& metrics,
-              const DaemonInfo& info, const std::function<bool()>& is_well);
+              const DaemonInfo& info, const std::function<bool()>& is_well,
+              std::optional<gid_t> admin_group = {});
   ~GrpcServers() { stop(); }
 
   // Binds the control port, and returns "host:port" with the port filled in. A port in use is an
@@ -53,7 +58,7 @@ class GrpcServers {
   // Returns the acceptor of the control port.
   const Acceptor& acceptor() const { return acceptor_; }
   // Takes over a connection of the unix socket.
-  void adopt(int fd, const session::Credentials& peer);
+  void adopt(int fd, const session::Credentials& peer, const std::vector<gid_t>& groups = {});
   void set_serving(bool serving);
   // Waits at most a second for calls under way, then breaks them off. Their answers need the
   // control loop, so this must not be called on that loop once it serves.
@@ -71,7 +76,8 @@ class GrpcServers {
   static void prepare(Served& served, grpc::ServerBuilder& builder);
 
   GrpcControlPlane& plane_;
-  PeerCredentials credentials_;
+  const security::EverybodyIs network_callers_{security::Caller::Kind::kNetwork};
+  LocalCallers local_callers_;
   Prober prober_;
   ControlService control_;
   AgentService agent_;

@@ -77,95 +77,83 @@ using ProbeCall = rpc::ServerCall<v1::ProbeRequest, v1::ProbeReply>;
 // One probe. It deletes itself when gRPC has finished with it.
 class ProbeStream final : public ProbeCall {
  public:
-  ProbeStream(rpc::CallQueue& queue, Arrived arrival, Prober* prober, bool is_operator)
-      : ProbeCall(queue, std::move(arrival)), prober_(prober), is_operator_(is_operator) {
+  ProbeStream(rpc::CallQueue& queue, Arrived arrival, Prober& prober)
+      : ProbeCall(queue, std::move(arrival)), prober_(prober) {
     start_read(&request_);
   }
 
  private:
   void on_read(bool ok) override {
     if (!ok) return start_finish(grpc::Status::CANCELLED);
-    if (prober_ == nullptr) {
-      return start_finish({grpc::StatusCode::PERMISSION_DENIED,
-                           "probes are asked for over a daemon's unix socket alone"});
-    }
-    if (!is_operator_) {
-      return start_finish({grpc::StatusCode::PERMISSION_DENIED,
-                           "a probe takes the network of all nodes for minutes: root may ask for "
-                           "it, and the user that the daemon runs as"});
-    }
-    number_ = prober_->start([this](const Result<v1::ProbeReply>& reply) {
+    number_ = prober_.start([this](const Result<v1::ProbeReply>& reply) {
       if (reply.is_ok()) return start_write(reply.value());
       start_finish({grpc::StatusCode::FAILED_PRECONDITION, reply.status().message()});
     });
   }
   void on_write(bool) override { start_finish(grpc::Status::OK); }
   void on_cancel() override {
-    if (number_ != 0) prober_->cancel(number_);
+    if (number_ != 0) prober_.cancel(number_);
   }
   void on_done() override { delete this; }
 
-  Prober* const prober_;
-  const bool is_operator_;
+  Prober& prober_;
   v1::ProbeRequest request_;
   uint64_t number_ = 0;
 };
 
 }  // namespace
 
-void AdminService::serve(rpc::CallQueue& queue) {
+void AdminService::serve(rpc::CallQueue& queue, const security::Callers& callers) {
   // These answers take at most a fifth of the loop's time, however many operators ask.
   const auto answer = [this](auto& call) {
     control_loop_.post([this, &call] {
       const auto began = std::chrono::steady_clock::now();
-      fill(call.reply());
+      fill(call.reply(), call.caller());
       call.rest(4 * (std::chrono::steady_clock::now() - began));
       call.finish();
     });
   };
   rpc::UnaryCall<v1::GetStatusRequest, v1::GetStatusReply>::await_in_turn(
-      queue,
+      queue, {security::Action::kReadStatus, callers},
       [this, &queue](auto* context, auto* request, auto* writer, void* tag) {
         service_.RequestGetStatus(context, request, writer, queue.get(), queue.get(), tag);
       },
       answer);
   rpc::UnaryCall<v1::ListJobsRequest, v1::ListJobsReply>::await_in_turn(
-      queue,
+      queue, {security::Action::kReadJobs, callers},
       [this, &queue](auto* context, auto* request, auto* writer, void* tag) {
         service_.RequestListJobs(context, request, writer, queue.get(), queue.get(), tag);
       },
       answer);
   rpc::UnaryCall<v1::ListPlansRequest, v1::ListPlansReply>::await_in_turn(
-      queue,
+      queue, {security::Action::kReadPlans, callers},
       [this, &queue](auto* context, auto* request, auto* writer, void* tag) {
         service_.RequestListPlans(context, request, writer, queue.get(), queue.get(), tag);
       },
       answer);
   rpc::UnaryCall<v1::ListPeersRequest, v1::ListPeersReply>::await_in_turn(
-      queue,
+      queue, {security::Action::kReadPeers, callers},
       [this, &queue](auto* context, auto* request, auto* writer, void* tag) {
         service_.RequestListPeers(context, request, writer, queue.get(), queue.get(), tag);
       },
       answer);
   rpc::UnaryCall<v1::ListStallsRequest, v1::ListStallsReply>::await_in_turn(
-      queue,
+      queue, {security::Action::kReadStalls, callers},
       [this, &queue](auto* context, auto* request, auto* writer, void* tag) {
         service_.RequestListStalls(context, request, writer, queue.get(), queue.get(), tag);
       },
       answer);
   using ProbeArrival = ProbeCall::Arrived::element_type;
   rpc::await_streams<ProbeArrival>(
-      queue,
+      queue, {security::Action::kProbeNodes, callers},
       [this, &queue](ProbeArrival& arrival, void* tag) {
         service_.RequestProbe(&arrival.context, &arrival.stream, queue.get(), queue.get(), tag);
       },
-      [this, &queue](std::unique_ptr<ProbeArrival> arrival) {
-        const auto user = credentials_ ? credentials_->find(arrival->context.peer()) : std::nullopt;
-        const bool is_operator = user && (user->uid == 0 || user->uid == ::geteuid());
-        new ProbeStream(queue, std::move(arrival), prober_, is_operator);
+      [this, &queue](std::unique_ptr<ProbeArrival> arrival, const security::Caller&) {
+        new ProbeStream(queue, std::move(arrival), prober_);
       });
   TimelineCall::await(
-      queue,
+      queue, {security::Action::kRequestTimeline, callers},
       [this, &queue](auto* context, auto* request, auto* writer, void* tag) {
         service_.RequestRequestTimeline(context, request, writer, queue.get(), queue.get(), tag);
       },
@@ -173,18 +161,13 @@ void AdminService::serve(rpc::CallQueue& queue) {
 }
 
 void AdminService::request_timeline(TimelineCall& call) {
-  const std::optional<session::Credentials> user =
-      credentials_ ? credentials_->find(call.peer()) : std::nullopt;
-  if (!user) {
-    return call.fail({grpc::StatusCode::PERMISSION_DENIED,
-                      "timelines are asked for over the daemon's unix socket alone"});
-  }
   Result<engine::TimelineRequest> wanted = from_proto(call.request().timeline());
   if (!wanted.is_ok()) {
     return call.fail({grpc::StatusCode::INVALID_ARGUMENT, wanted.status().message()});
   }
-  control_loop_.post([this, &call, user, wanted = std::move(wanted).value()] {
-    const Result<JobId> job = engine_.request_timeline(call.request().job_id(), wanted, user->uid);
+  control_loop_.post([this, &call, wanted = std::move(wanted).value()] {
+    const Result<JobId> job =
+        engine_.request_timeline(call.request().job_id(), wanted, call.caller().uid);
     if (!job.is_ok()) {
       return call.fail({grpc::StatusCode::FAILED_PRECONDITION, job.status().message()});
     }
@@ -193,7 +176,7 @@ void AdminService::request_timeline(TimelineCall& call) {
   });
 }
 
-void AdminService::fill(v1::GetStatusReply& reply) const {
+void AdminService::fill(v1::GetStatusReply& reply, const security::Caller&) const {
   reply.set_node_id(info_.node_id);
   reply.set_version(RUEDA_VERSION);
   reply.set_pid(::getpid());
@@ -221,11 +204,17 @@ void AdminService::fill(v1::GetStatusReply& reply) const {
   reply.set_state(engine_.is_stopping() ? "stopping" : "ready");
 }
 
-void AdminService::fill(v1::ListJobsReply& reply) const {
-  for (const engine::JobSnapshot& job : engine_.jobs()) fill_job(job, *reply.add_jobs());
+void AdminService::fill(v1::ListJobsReply& reply, const security::Caller& caller) const {
+  for (const engine::JobSnapshot& job : engine_.jobs()) {
+    if (security::reaches(security::Action::kReadJobs, caller, job.uid)) {
+      fill_job(job, *reply.add_jobs());
+    } else {
+      reply.set_jobs_of_others(reply.jobs_of_others() + 1);
+    }
+  }
 }
 
-void AdminService::fill(v1::ListPeersReply& reply) const {
+void AdminService::fill(v1::ListPeersReply& reply, const security::Caller&) const {
   for (const PeerSnapshot& from : control_plane_.peers()) {
     if (!from.is_needed) continue;  // No job knows this peer.
     v1::ListPeersReply::Peer& to = *reply.add_peers();
@@ -243,8 +232,9 @@ void AdminService::fill(v1::ListPeersReply& reply) const {
   }
 }
 
-void AdminService::fill(v1::ListPlansReply& reply) const {
+void AdminService::fill(v1::ListPlansReply& reply, const security::Caller& caller) const {
   for (const engine::PlanSnapshot& from : engine_.plans()) {
+    if (!security::reaches(security::Action::kReadPlans, caller, from.uid)) continue;
     v1::ListPlansReply::Plan& to = *reply.add_plans();
     to.set_job_id(from.job);
     to.set_process_set(from.process_set);
@@ -265,9 +255,11 @@ void AdminService::fill(v1::ListPlansReply& reply) const {
   }
 }
 
-void AdminService::fill(v1::ListStallsReply& reply) const {
-  for (const engine::StallSnapshot& stall : engine_.stalls())
+void AdminService::fill(v1::ListStallsReply& reply, const security::Caller& caller) const {
+  for (const engine::StallSnapshot& stall : engine_.stalls()) {
+    if (!security::reaches(security::Action::kReadStalls, caller, stall.uid)) continue;
     fill_stall(stall, *reply.add_stalls());
+  }
 }
 
 }  // namespace rueda::service

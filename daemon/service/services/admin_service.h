@@ -9,7 +9,6 @@
 #include "daemon/rpc/calls.h"
 #include "daemon/service/links/control_plane.h"
 #include "daemon/service/members/daemon_info.h"
-#include "daemon/service/services/agent_service.h"
 #include "daemon/service/services/prober.h"
 #include "rueda/v1/admin.grpc.pb.h"
 
@@ -17,30 +16,27 @@ namespace rueda::service {
 
 class AdminService {
  public:
-  // Without a prober, Probe is refused.
   AdminService(const engine::LoopPoster& control_loop, engine::Engine& engine,
                const GrpcControlPlane& control_plane, observe::Metrics& metrics,
-               const DaemonInfo& info, const PeerCredentials* credentials = nullptr,
-               Prober* prober = nullptr)
+               const DaemonInfo& info, Prober& prober)
       : control_loop_(control_loop),
         engine_(engine),
         control_plane_(control_plane),
         metrics_(metrics),
         info_(info),
-        credentials_(credentials),
         prober_(prober) {}
 
   // Returns the service for the builder of the one server that it is part of.
   grpc::Service& grpc_service() { return service_; }
   // Takes calls as long as that server runs.
-  void serve(rpc::CallQueue& queue);
+  void serve(rpc::CallQueue& queue, const security::Callers& callers);
 
  private:
-  void fill(v1::GetStatusReply& reply) const;
-  void fill(v1::ListJobsReply& reply) const;
-  void fill(v1::ListPlansReply& reply) const;
-  void fill(v1::ListPeersReply& reply) const;
-  void fill(v1::ListStallsReply& reply) const;
+  void fill(v1::GetStatusReply& reply, const security::Caller& caller) const;
+  void fill(v1::ListJobsReply& reply, const security::Caller& caller) const;
+  void fill(v1::ListPlansReply& reply, const security::Caller& caller) const;
+  void fill(v1::ListPeersReply& reply, const security::Caller& caller) const;
+  void fill(v1::ListStallsReply& reply, const security::Caller& caller) const;
 
   using TimelineCall = rpc::UnaryCall<v1::RequestTimelineRequest, v1::RequestTimelineReply>;
   void request_timeline(TimelineCall& call);
@@ -51,8 +47,7 @@ class AdminService {
   const GrpcControlPlane& control_plane_;
   observe::Metrics& metrics_;
   const DaemonInfo& info_;
-  const PeerCredentials* const credentials_;  // Null if callers are not identified here.
-  Prober* const prober_;
+  Prober& prober_;
 };
 
 }  // namespace rueda::service

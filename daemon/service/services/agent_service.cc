@@ -39,13 +39,12 @@ using RunCall = rpc::ServerCall<v1::AgentRequest, v1::AgentEvent>;
 class LauncherStream final : public RunCall {
  public:
   LauncherStream(rpc::CallQueue& queue, Arrived arrival, const engine::LoopPoster& control_loop,
-                 engine::Engine& engine, const Membership& membership,
-                 std::optional<session::Credentials> peer)
+                 engine::Engine& engine, const Membership& membership, uid_t uid)
       : RunCall(queue, std::move(arrival)),
         control_loop_(control_loop),
         engine_(engine),
         membership_(membership),
-        peer_(peer),
+        uid_(uid),
         self_(this) {
     start_read(&request_);
   }
@@ -107,13 +106,9 @@ class LauncherStream final : public RunCall {
 
   void on_job(const v1::JobSpec& request) {
     Result<engine::JobSpec> spec = from_proto(request, membership_);
-    if (!peer_) {
-      return finish({grpc::StatusCode::PERMISSION_DENIED,
-                     "jobs are registered over the daemon's unix socket alone"});
-    }
     if (!spec.is_ok()) return finish(refusal(spec.status()));
     auto shared = std::make_shared<engine::JobSpec>(std::move(spec).value());
-    shared->uid = peer_->uid;
+    shared->uid = uid_;
     control_loop_.post([self = self_, shared] {
       without_exception([&] { self->register_in_loop(std::move(*shared)); },
                         [&](const char* what) { self->on_exception(what); });
@@ -231,7 +226,7 @@ class LauncherStream final : public RunCall {
   const engine::LoopPoster& control_loop_;
   engine::Engine& engine_;
   const Membership& membership_;
-  const std::optional<session::Credentials> peer_;
+  const uid_t uid_;
   std::shared_ptr<LauncherStream> self_;
   // The queue's thread owns these.
   v1::AgentRequest request_;
@@ -252,35 +247,20 @@ class LauncherStream final : public RunCall {
 
 }  // namespace
 
-void PeerCredentials::note(int fd, const session::Credentials& peer) {
-  const MutexLock lock(mutex_);
-  by_fd_[fd] = peer;
-}
-
-std::optional<session::Credentials> PeerCredentials::find(const std::string& peer) const {
-  int fd = -1;
-  if (!peer.starts_with("fd:")) return std::nullopt;
-  std::from_chars(peer.data() + 3, peer.data() + peer.size(), fd);
-  const MutexLock lock(mutex_);
-  const auto it = by_fd_.find(fd);
-  if (it == by_fd_.end()) return std::nullopt;
-  return it->second;
-}
-
-void AgentService::serve(rpc::CallQueue& queue) {
+void AgentService::serve(rpc::CallQueue& queue, const security::Callers& callers) {
   using RunArrival = RunCall::Arrived::element_type;
   rpc::await_streams<RunArrival>(
-      queue,
+      queue, {security::Action::kRunJob, callers},
       [this, &queue](RunArrival& arrival, void* tag) {
         service_.RequestRun(&arrival.context, &arrival.stream, queue.get(), queue.get(), tag);
       },
-      [this, &queue](std::unique_ptr<RunArrival> arrival) {
-        const std::optional<session::Credentials> peer = credentials_.find(arrival->context.peer());
-        new LauncherStream(queue, std::move(arrival), control_loop_, engine_, membership_, peer);
+      [this, &queue](std::unique_ptr<RunArrival> arrival, const security::Caller& caller) {
+        new LauncherStream(queue, std::move(arrival), control_loop_, engine_, membership_,
+                           caller.uid);
       });
   using DescribeCall = rpc::UnaryCall<v1::DescribeRequest, v1::DescribeReply>;
   DescribeCall::await(
-      queue,
+      queue, {security::Action::kDescribe, callers},
       [this, &queue](auto* context, auto* request, auto* writer, void* tag) {
         service_.RequestDescribe(context, request, writer, queue.get(), queue.get(), tag);
       },

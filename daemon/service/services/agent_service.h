@@ -2,13 +2,8 @@
 // and a job stays registered as long as its launcher's stream is open.
 #pragma once
 
-#include <map>
-#include <optional>
-#include <string>
-
 #include <grpcpp/grpcpp.h>
 
-#include "daemon/base/mutex.h"
 #include "daemon/engine/loops/poster.h"
 #include "daemon/engine/node/engine.h"
 #include "daemon/rpc/calls.h"
@@ -18,34 +13,16 @@
 
 namespace rueda::service {
 
-// Remembers which user is behind a connection that was handed to gRPC as a descriptor. Thread-safe.
-class PeerCredentials {
- public:
-  void note(int fd, const session::Credentials& peer);
-  // Finds the user of a peer; `peer` is grpc::ServerContext::peer(): "fd:N".
-  std::optional<session::Credentials> find(const std::string& peer) const;
-
- private:
-  mutable Mutex mutex_;
-  // A reused descriptor replaces the entry.
-  std::map<int, session::Credentials> by_fd_ RUEDA_GUARDED_BY(mutex_);
-};
-
 class AgentService {
  public:
   AgentService(const engine::LoopPoster& control_loop, engine::Engine& engine,
-               const Membership& membership, const PeerCredentials& credentials,
-               const DaemonInfo& info)
-      : control_loop_(control_loop),
-        engine_(engine),
-        membership_(membership),
-        credentials_(credentials),
-        info_(info) {}
+               const Membership& membership, const DaemonInfo& info)
+      : control_loop_(control_loop), engine_(engine), membership_(membership), info_(info) {}
 
   // Returns the service for the builder of the one server that it is part of.
   grpc::Service& grpc_service() { return service_; }
   // Takes calls as long as that server runs.
-  void serve(rpc::CallQueue& queue);
+  void serve(rpc::CallQueue& queue, const security::Callers& callers);
 
  private:
   void describe(v1::DescribeReply& reply) const;
@@ -54,7 +31,6 @@ class AgentService {
   const engine::LoopPoster& control_loop_;
   engine::Engine& engine_;
   const Membership& membership_;
-  const PeerCredentials& credentials_;
   const DaemonInfo& info_;
 };
 

@@ -152,16 +152,18 @@ HealthService::Methods::Methods() {
   MarkMethodAsync(kWatch);
 }
 
-void HealthService::serve(rpc::CallQueue& queue) {
+void HealthService::serve(rpc::CallQueue& queue, const security::Callers& callers) {
   using HealthArrival = HealthCall::Arrived::element_type;
   for (const int method : {kCheck, kWatch}) {
+    const auto action =
+        method == kCheck ? security::Action::kCheckHealth : security::Action::kWatchHealth;
     rpc::await_streams<HealthArrival>(
-        queue,
+        queue, {action, callers},
         [this, &queue, method](HealthArrival& arrival, void* tag) {
           service_.RequestAsyncBidiStreaming(method, &arrival.context, &arrival.stream, queue.get(),
                                              queue.get(), tag);
         },
-        [this, &queue, method](std::unique_ptr<HealthArrival> arrival) {
+        [this, &queue, method](std::unique_ptr<HealthArrival> arrival, const security::Caller&) {
           new HealthStream(queue, std::move(arrival), *this, method == kWatch);
         });
   }

@@ -29,7 +29,7 @@ class HealthService {
   // Returns the service for the builder of the one server that it is part of.
   grpc::Service& grpc_service() { return service_; }
   // Takes calls as long as that server runs.
-  void serve(rpc::CallQueue& queue);
+  void serve(rpc::CallQueue& queue, const security::Callers& callers);
   // Thread-safe. The state is "not serving" until this is called.
   void set_serving(bool serving) RUEDA_EXCLUDES(mutex_);
 

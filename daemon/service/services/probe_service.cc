@@ -35,9 +35,9 @@ engine::NodeBandwidths from_proto(const v1::Bandwidths& from) {
 
 }  // namespace
 
-void ProbeService::serve(rpc::CallQueue& queue) {
+void ProbeService::serve(rpc::CallQueue& queue, const security::Callers& callers) {
   ReceiveCall::await(
-      queue,
+      queue, {security::Action::kReceiveMeasurement, callers},
       [this, &queue](auto* context, auto* request, auto* writer, void* tag) {
         service_.RequestReceive(context, request, writer, queue.get(), queue.get(), tag);
       },
@@ -45,19 +45,19 @@ void ProbeService::serve(rpc::CallQueue& queue) {
         look_into(call, v1::Explanation::kReceive, &ProbeService::receive);
       });
   SendCall::await(
-      queue,
+      queue, {security::Action::kSendMeasurement, callers},
       [this, &queue](auto* context, auto* request, auto* writer, void* tag) {
         service_.RequestSend(context, request, writer, queue.get(), queue.get(), tag);
       },
       [this](SendCall& call) { look_into(call, v1::Explanation::kSend, &ProbeService::send); });
   KeepCall::await(
-      queue,
+      queue, {security::Action::kKeepBandwidths, callers},
       [this, &queue](auto* context, auto* request, auto* writer, void* tag) {
         service_.RequestKeep(context, request, writer, queue.get(), queue.get(), tag);
       },
       [this](KeepCall& call) { look_into(call, v1::Explanation::kKeep, &ProbeService::keep); });
   ExplainCall::await(
-      queue,
+      queue, {security::Action::kExplainErrand, callers},
       [this, &queue](auto* context, auto* request, auto* writer, void* tag) {
         service_.RequestExplain(context, request, writer, queue.get(), queue.get(), tag);
       },

@@ -32,7 +32,7 @@ class ProbeService {
   // Returns the service for the builder of the one server that it is part of.
   grpc::Service& grpc_service() { return service_; }
   // Takes calls as long as that server runs.
-  void serve(rpc::CallQueue& queue);
+  void serve(rpc::CallQueue& queue, const security::Callers& callers);
   // Answers the calls that wait for a prober, before that server is shut down.
   void stop() { desk_.stop(); }
 

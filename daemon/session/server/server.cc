@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "daemon/base/limits.h"
+#include "daemon/base/os/groups.h"
 #include "daemon/session/memory/kept_arenas.h"
 #include "daemon/session/memory/sigbus_guard.h"
 #include "daemon/session/server/arena_lease.h"
@@ -253,6 +254,7 @@ void Server::on_decided(Greeting& greeting, Greeting::Protocol protocol, Foreign
 
 void Server::hand_to_grpc(ForeignSocket connection, const Credentials& peer) {
   if (!handoff_) return on_rejected(peer, Status(Code::kUnavailable, "gRPC is not served here"));
+  const std::vector<gid_t> groups = groups_behind(connection->get());
   auto relay =
       std::make_shared<Relay>(loop_, std::move(connection), peer,
                               [self = shared_from_this()](Relay& ended, const Status& why) {
@@ -265,7 +267,7 @@ void Server::hand_to_grpc(ForeignSocket connection, const Credentials& peer) {
                                     "no descriptor is left: raise the limit of open files"));
   }
   relays_.emplace(relay.get(), relay);
-  handoff_(served.release(), peer);
+  handoff_(served.release(), peer, groups);
 }
 
 size_t Server::attached() const {

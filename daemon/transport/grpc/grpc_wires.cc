@@ -240,6 +240,15 @@ Carrier GrpcWire::give_away() {
   return carrier;
 }
 
+namespace {
+
+const security::Callers& everybody() {
+  static const security::EverybodyIs callers(security::Caller::Kind::kNetwork);
+  return callers;
+}
+
+}  // namespace
+
 class GrpcWires::Service final : public grpc::Service {
  public:
   Service() {
@@ -268,13 +277,16 @@ GrpcWires::GrpcWires(asio::io_context& io)
   queue_ = std::make_unique<rpc::CallQueue>(builder);
   server_ = builder.BuildAndStart();
   RUEDA_CHECK(server_ != nullptr);
+  // Whoever comes proves that it belongs to a job before a frame is taken (docs/protocol.md).
   rpc::await_streams<rpc::ByteArrival>(
-      *queue_,
+      *queue_, {security::Action::kCarryFrames, everybody()},
       [this](rpc::ByteArrival& arrival, void* tag) {
         service_->RequestAsyncBidiStreaming(0, &arrival.context, &arrival.stream, queue_->get(),
                                             queue_->get(), tag);
       },
-      [this](std::unique_ptr<rpc::ByteArrival> arrival) { arrive(std::move(arrival)); });
+      [this](std::unique_ptr<rpc::ByteArrival> arrival, const security::Caller&) {
+        arrive(std::move(arrival));
+      });
 }
 
 // No wire and no channel is left, so nothing that is still under way matters to anybody.

@@ -99,8 +99,9 @@ class ServerTest : public ::testing::Test {
     session::ServerOptions options;
     options.socket_path = path_;
     options.ring_capacity = 64;
-    server_ = SessionServer::create(loop_, options, engine_,
-                                    [](int fd, const session::Credentials&) { ::close(fd); });
+    server_ = SessionServer::create(
+        loop_, options, engine_,
+        [](int fd, const session::Credentials&, const auto&) { ::close(fd); });
     EXPECT_TRUE(server_->listen().is_ok());
     thread_ = std::thread([this] { loop_.run(); });
   }

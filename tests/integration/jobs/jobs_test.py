@@ -3,7 +3,9 @@
 
 import json
 import os
+import shutil
 import signal
+import unittest
 
 import harness
 from harness import IntegrationTest, free_port, rank, wait_until
@@ -56,6 +58,34 @@ class HealthyJobsTest(IntegrationTest):
         for daemon in daemons:
             self.assertEqual(daemon.metric("rueda_rejected_connections_total"), 0, daemon.output())
             self.assertNotIn("closed a connection", daemon.output())
+
+
+@unittest.skipUnless(os.geteuid() == 0, "only root becomes other users")
+class UsersTest(IntegrationTest):
+
+    def ruedactl_as(self, user, group, *arguments):
+        """Returns what ruedactl prints to a user who is in one group, and nobody else."""
+        program = os.path.join(self.folder, "ruedactl")  # Others need not be able to reach the build.
+        if not os.path.exists(program):
+            shutil.copy(harness.program("ruedactl"), program)
+            os.chmod(self.folder, 0o755)
+        run = self.start(["setpriv", "--reuid", str(user), "--regid", "54321", "--groups", str(group), program, *arguments])
+        run.exit_code()
+        return run.output()
+
+    def test_users_see_their_own_jobs_and_operators_all(self):
+        daemon = self.start_daemon("alpha", "--admin-group", "54400")
+        job = self.start_job([daemon], [2], rank("init", "loop:50000"))
+        job.wait_for(0, "^looping")
+        of_user = self.ruedactl_as(54321, 54321, "--socket", daemon.socket, "jobs")
+        self.assertEqual(of_user, "no jobs of this user\n1 job of other users: root sees all, and so do members of --admin-group")
+        for user, group in ((54321, 54400), (0, 54321)):
+            self.assertIn(" running ", self.ruedactl_as(user, group, "--socket", daemon.socket, "jobs"))
+        refused = self.ruedactl_as(54321, 54321, "--socket", daemon.socket, "probe")
+        self.assertIn("root may ask for it over a daemon's unix socket, the user that the daemon runs as, and members of --admin-group", refused)
+        self.assertIn("--nodes of node alpha has 0", self.ruedactl_as(54321, 54400, "--socket", daemon.socket, "probe"))
+        os.kill(job.pid_of(0), signal.SIGKILL)
+        job.exit_codes()
 
 
 class TwoJobsTest(IntegrationTest):

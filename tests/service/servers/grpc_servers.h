@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,8 @@ namespace rueda::service {
 
 class GrpcServersTest : public ::testing::Test {
  protected:
+  explicit GrpcServersTest(std::optional<gid_t> admin_group = {}) : admin_group_(admin_group) {}
+
   void SetUp() override {
     options_.node_id = info_.node_id = "n0";
     info_.control_address = "127.0.0.1:1";
@@ -62,10 +65,10 @@ class GrpcServersTest : public ::testing::Test {
     return grpc::CreateChannel(address_, grpc::InsecureChannelCredentials());
   }
   // Returns a channel of a launcher of that user, over the unix socket.
-  std::shared_ptr<grpc::Channel> local(uid_t uid = ::getuid()) {
+  std::shared_ptr<grpc::Channel> local(uid_t uid = ::getuid(), gid_t gid = ::getgid()) {
     int ends[2];
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-    servers_.adopt(ends[0], {::getpid(), uid, ::getgid()});
+    servers_.adopt(ends[0], {::getpid(), uid, gid});
     return grpc::CreateInsecureChannelFromFd("launcher", ends[1]);
   }
   static v1::JobSpec spec(const std::string& job) {
@@ -89,8 +92,15 @@ class GrpcServersTest : public ::testing::Test {
   StaticMembership membership_ = StaticMembership::parse({}).value();
   DaemonInfo info_;
   std::atomic<bool> is_well_{true};
-  GrpcServers servers_{
-      poster_, engine_, plane_, membership_, metrics_, info_, [this] { return is_well_.load(); }};
+  const std::optional<gid_t> admin_group_;
+  GrpcServers servers_{poster_,
+                       engine_,
+                       plane_,
+                       membership_,
+                       metrics_,
+                       info_,
+                       [this] { return is_well_.load(); },
+                       admin_group_};
   std::string address_;
 };
 

@@ -1,0 +1,198 @@
+// Who may call what: every method of the daemon's servers is called by every kind of caller, and
+// what comes back is compared with the table (daemon/security/policy.h); and users see their own
+// jobs.
+#include <chrono>
+#include <fstream>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <google/protobuf/descriptor.h>
+#include <grpcpp/generic/generic_stub.h>
+
+#include "daemon/security/policy.h"
+#include "rueda/v1/probe.pb.h"
+#include "tests/service/servers/grpc_servers.h"
+#include "tests/support/paths.h"
+
+namespace rueda::service {
+namespace {
+
+using security::Action;
+using security::Caller;
+using security::Scope;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr uid_t kAlice = 54'321;
+constexpr uid_t kBob = 54'322;
+constexpr gid_t kAdmins = 54'400;
+
+// Returns the methods of all services in the daemon's protos, and those that are written by hand.
+std::set<std::string> methods_there_are() {
+  std::set<std::string> names{"grpc.health.v1.Health/Check", "grpc.health.v1.Health/Watch",
+                              "rueda.v1.Data/Frames"};
+  for (const google::protobuf::FileDescriptor* const file :
+       {v1::AgentRequest::descriptor()->file(), v1::ProbeReply::descriptor()->file(),
+        v1::LinkMessage::descriptor()->file(), v1::Errand::descriptor()->file()}) {
+    for (int i = 0; i < file->service_count(); ++i) {
+      const google::protobuf::ServiceDescriptor* const service = file->service(i);
+      // Rendezvous is served by launchers.
+      if (service->name() == "Rendezvous") continue;
+      for (int k = 0; k < service->method_count(); ++k) {
+        names.insert(service->full_name() + "/" + service->method(k)->name());
+      }
+    }
+  }
+  return names;
+}
+
+class AuthorisationTest : public GrpcServersTest {
+ protected:
+  AuthorisationTest() : GrpcServersTest(kAdmins) {}
+
+  // Calls a method of any shape with an empty message, and breaks it off after a while.
+  grpc::Status call(const std::shared_ptr<grpc::Channel>& channel, std::string_view method) {
+    return loop_.beside([&] {
+      grpc::GenericStub stub(channel);
+      grpc::CompletionQueue queue;
+      grpc::ClientContext context;
+      context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(300));
+      context.set_initial_metadata_corked(true);  // It goes with the message.
+      const auto stream = stub.PrepareCall(&context, "/" + std::string(method), &queue);
+      const grpc::Slice nothing;
+      grpc::Status status;
+      void* const end = &status;
+      stream->StartCall(nullptr);
+      stream->WriteLast(grpc::ByteBuffer(&nothing, 1), {}, nullptr);
+      stream->Finish(&status, end);
+      void* tag = nullptr;
+      bool ok = false;
+      while (tag != end && queue.Next(&tag, &ok)) {
+      }
+      queue.Shutdown();
+      while (queue.Next(&tag, &ok)) {
+      }
+      return status;
+    });
+  }
+  // Returns a channel of such a caller.
+  std::shared_ptr<grpc::Channel> channel_of(Caller::Kind kind) {
+    switch (kind) {
+      case Caller::Kind::kNetwork: return network();
+      case Caller::Kind::kUser: return local(kAlice);
+      case Caller::Kind::kOperator: return local(kAlice, kAdmins);
+      case Caller::Kind::kNobody: break;
+    }
+    return nullptr;
+  }
+  std::vector<std::string> jobs_seen(const std::shared_ptr<grpc::Channel>& channel) {
+    grpc::ClientContext context;
+    const auto stub = v1::Admin::NewStub(channel);
+    EXPECT_TRUE(loop_.beside([&] { return stub->ListJobs(&context, {}, &reply_).ok(); }));
+    std::vector<std::string> names;
+    for (const v1::ListJobsReply::Job& job : reply_.jobs()) names.push_back(job.job_id());
+    return names;
+  }
+
+  v1::ListJobsReply reply_;
+};
+
+TEST(AuthorisationTable, HasEveryMethodOnce) {
+  std::set<std::string> named;
+  for (const security::Rule& rule : security::rules()) {
+    EXPECT_TRUE(named.emplace(rule.method).second) << rule.method;
+  }
+  EXPECT_EQ(named, methods_there_are());
+}
+
+TEST(AuthorisationTable, IsThatOfTheDocumentation) {
+  std::ifstream file(testing_support::source_path("docs/operations.md"));
+  std::set<std::string> written;
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("| `rueda.v1.") || line.starts_with("| `grpc.health."))
+      written.insert(line);
+  }
+  std::set<std::string> wanted;
+  for (const security::Rule& rule : security::rules()) {
+    std::string line = "| `" + std::string(rule.method) + "` |";
+    for (const Scope scope : rule.scopes) {
+      line += scope == Scope::kNothing ? " - |" : scope == Scope::kOwn ? " own |" : " all |";
+    }
+    wanted.insert(line);
+  }
+  EXPECT_EQ(written, wanted);
+}
+
+TEST(AuthorisationTable, OfAnUnknownConnectionNothingButHealthIsAnswered) {
+  for (const security::Rule& rule : security::rules()) {
+    const Status may = security::check(rule.action, {});
+    EXPECT_EQ(may.is_ok(), rule.method.starts_with("grpc.health")) << rule.method;
+  }
+}
+
+TEST_F(AuthorisationTest, EveryCallerIsAnsweredAsTheTableSays) {
+  for (const Caller::Kind kind :
+       {Caller::Kind::kNetwork, Caller::Kind::kUser, Caller::Kind::kOperator}) {
+    const auto channel = channel_of(kind);
+    for (const security::Rule& rule : security::rules()) {
+      if (rule.action == Action::kCarryFrames) continue;  // It is on the data port.
+      const grpc::Status status = call(channel, rule.method);
+      // A method that is not on the server at all is as good as refused.
+      const bool is_refused = status.error_code() == grpc::StatusCode::PERMISSION_DENIED ||
+                              status.error_code() == grpc::StatusCode::UNIMPLEMENTED;
+      const bool may = security::scope_of(rule.action, kind) != Scope::kNothing;
+      EXPECT_NE(is_refused, may) << rule.method << " by caller " << static_cast<int>(kind) << ": "
+                                 << status.error_message();
+    }
+  }
+}
+
+TEST_F(AuthorisationTest, UsersSeeTheirOwnJobsAndOperatorsAll) {
+  Launcher of_alice(loop_, local(kAlice));
+  of_alice.ask_for(spec("alice"));
+  ASSERT_TRUE(of_alice.next().has_registered());
+  Launcher of_bob(loop_, local(kBob));
+  of_bob.ask_for(spec("bob"));
+  ASSERT_TRUE(of_bob.next().has_registered());
+
+  EXPECT_THAT(jobs_seen(local(kAlice)), ElementsAre("alice"));
+  EXPECT_EQ(reply_.jobs_of_others(), 1);
+  EXPECT_THAT(jobs_seen(local(kBob)), ElementsAre("bob"));
+  EXPECT_THAT(jobs_seen(local(kBob + 1)), IsEmpty());
+  EXPECT_EQ(reply_.jobs_of_others(), 2);
+  for (const auto& channel : {local(0), local(::geteuid()), local(kBob + 1, kAdmins), network()}) {
+    EXPECT_THAT(jobs_seen(channel), ElementsAre("alice", "bob"));
+    EXPECT_EQ(reply_.jobs_of_others(), 0);
+  }
+}
+
+// An operator of the group is not the user whose launcher would write the file.
+TEST_F(AuthorisationTest, ATimelineIsWrittenForItsOwnerAndRootAlone) {
+  Launcher of_alice(loop_, local(kAlice));
+  of_alice.ask_for(spec("alice"));
+  ASSERT_TRUE(of_alice.next().has_registered());
+  v1::RequestTimelineRequest request;
+  request.set_job_id("alice");
+  request.mutable_timeline()->set_begins(true);
+  request.mutable_timeline()->set_path("/tmp/timeline.json");
+  const auto ask = [&](const std::shared_ptr<grpc::Channel>& channel) {
+    const auto stub = v1::Admin::NewStub(channel);
+    return loop_.beside([&] {
+      grpc::ClientContext context;
+      v1::RequestTimelineReply reply;
+      return stub->RequestTimeline(&context, request, &reply);
+    });
+  };
+  for (const auto& channel : {local(kBob), local(kBob, kAdmins)}) {
+    EXPECT_THAT(ask(channel).error_message(), HasSubstr("belongs to user 54321"));
+  }
+  for (const auto& channel : {local(kAlice), local(0)}) {
+    EXPECT_THAT(ask(channel).error_message(), ::testing::Not(HasSubstr("belongs to user")));
+  }
+}
+
+}  // namespace
+}  // namespace rueda::service
