@@ -288,8 +288,8 @@ void Bringup::meet() {
 // Fewer nodes than there may be could begin a job while another one runs, whose nodes look for this
 // one.
 bool Bringup::awaits_last_call() const {
-  return options_.node_rank == 0 && options_.min_nodes < options_.nnodes &&
-         !options_.rdzv_secret.empty();
+  return options_.node_rank == 0 && options_.min_nodes > 0 &&
+         options_.min_nodes < options_.nnodes && !options_.rdzv_secret.empty();
 }
 
 RendezvousSetting Bringup::rendezvous_setting() {
