@@ -355,11 +355,31 @@ std::vector<NodeOffer> Generations::offers(TicksMs now) const {
   return out;
 }
 
+// Newcomers alone would begin from nothing, and rank 0 with them.
+bool Generations::awaits_state(TicksMs now, const std::vector<NodeOffer>& offered) const {
+  const bool has_state = std::any_of(offered.begin(), offered.end(), [](const NodeOffer& offer) {
+    return std::any_of(offer.slots.begin(), offer.slots.end(),
+                       [](const OfferedSlot& slot) { return slot.survives; });
+  });
+  if (has_state || now - forming_since_ > options_.attach_ms) return false;
+  for (int i = 0; i < size_of_known(); ++i) {
+    const MemberId& member = known_->node(NodeIndex{i}).id;
+    const auto next = newcomers_.find(member.node_id);
+    // Another daemon without its votes has other processes.
+    const bool is_followed =
+        next != newcomers_.end() && next->second.said.offer.id.incarnation > member.incarnation;
+    if (!is_followed && !is_heard(now, NodeIndex{i})) return true;
+  }
+  return false;
+}
+
 GenerationPtr Generations::proposal(TicksMs now) const {
   for (int i = 0; i < size_of_known(); ++i) {
     if (!is_settled(now, NodeIndex{i}) && !RUEDA_MUTANT(kSurvivorNotAwaited)) return nullptr;
   }
-  Generation next = deal_ranks(known_.get(), offers(now), options_.max_ranks);
+  const std::vector<NodeOffer> offered = offers(now);
+  if (awaits_state(now, offered)) return nullptr;
+  Generation next = deal_ranks(known_.get(), offered, options_.max_ranks);
   if (next.nodes.empty()) return nullptr;
   if (next.world_size() < options_.min_ranks && !RUEDA_MUTANT(kMinNpIgnored)) return nullptr;
   next.epoch = next_epoch();

@@ -39,7 +39,8 @@ struct GenerationOptions {
   TicksMs interval_ms = 300;  // The time between two messages that say the same.
   // Who has not been heard for so long is taken for lost.
   TicksMs silence_ms = 5'000;
-  // The time for processes that live to attach again; who comes later is a newcomer.
+  // The time for processes that live to attach again; who comes later is a newcomer. Newcomers
+  // alone wait as long for nodes that are not heard, where such processes may be.
   TicksMs attach_ms = 60'000;
   // How long processes wait for a generation before the job is over on their node.
   TicksMs elastic_timeout_ms = 600'000;
@@ -181,6 +182,9 @@ class Generations {
   // Returns whether nothing more is to be expected of the voter.
   bool is_settled(TicksMs now, NodeIndex voter) const;
   std::vector<NodeOffer> offers(TicksMs now) const;
+  // Returns whether no process that was in a generation is there, and one may be where nothing is
+  // heard of.
+  bool awaits_state(TicksMs now, const std::vector<NodeOffer>& offered) const;
   // Returns what this node would propose; null if it has to wait.
   GenerationPtr proposal(TicksMs now) const;
   Quorum quorum() const;

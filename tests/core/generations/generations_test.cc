@@ -179,6 +179,43 @@ TEST_F(GenerationsTest, HalfOfTheNodesGoOnOnlyWithTheLowest) {
   EXPECT_EQ(output.begun, nullptr);
 }
 
+// A daemon that had stood still found its processes dead and the other node silent, and began with
+// newcomers alone: rank 0 trained from nothing while the others had the state.
+TEST(GenerationsState, NewcomersAloneWaitForNodesWhereItMayBe) {
+  Generations core({"a", 1}, "a:1", {}, options(1, 4));
+  core.begin_first(two_nodes());
+  GenerationsOutput output;
+  core.end_running(0, "node b is lost", output);
+  core.lose(0, Slot{0}, output);
+  core.lose(0, Slot{1}, output);
+  core.attach(0, Slot{0}, output);
+  core.lose_node(0, {"b", 1}, output);
+  core.on_time(30'000, output);
+  EXPECT_EQ(output.begun, nullptr);
+  EXPECT_THAT(core.describe_wait(), HasSubstr("nothing is heard of b"));
+  core.on_time(60'001, output);
+  ASSERT_NE(output.begun, nullptr) << "they may all be dead";
+  EXPECT_EQ(output.begun->world_size(), 1);
+}
+
+TEST(GenerationsState, NewcomersBeginOnceEverybodyHasSaidThatItIsGone) {
+  Generations core({"a", 1}, "a:1", {}, options(1, 4));
+  core.begin_first(two_nodes());
+  GenerationsOutput output;
+  core.end_running(0, "a rank has died", output);
+  core.lose(0, Slot{0}, output);
+  core.lose(0, Slot{1}, output);
+  core.attach(0, Slot{0}, output);
+  EXPECT_EQ(output.begun, nullptr);
+  core.on_message(
+      1, {{"b", 1}, "b:1", Epoch{2}, Present{1, offer("b", {}), true, 0, "", false, {}}}, output);
+  core.on_message(2, {{"b", 1}, "b:1", Epoch{2}, PromiseGeneration{{1, NodeIndex{0}}, {}, {}, {}}},
+                  output);
+  core.on_message(3, {{"b", 1}, "b:1", Epoch{2}, AcceptedGeneration{{1, NodeIndex{0}}}}, output);
+  ASSERT_NE(output.begun, nullptr);
+  EXPECT_EQ(output.begun->world_size(), 1);
+}
+
 TEST_F(GenerationsTest, WhoIsWaitedForIsSaidWhenTheTimeIsOver) {
   GenerationsOutput output;
   core_.end_running(0, "b is lost", output);

@@ -546,6 +546,7 @@ void GenerationsSimulator::check_decided(int index, const Generation& generation
       }
     }
   }
+  decided_at_[generation.epoch.value] = now_;
   const auto before = decided_.find(generation.epoch.value - 1);
   if (before == decided_.end()) return;
   result_.grown += size > before->second.world_size();
@@ -563,6 +564,7 @@ void GenerationsSimulator::check_dealt(const Generation& before, const Generatio
     for (const GenerationSlot& slot : member.slots) dealt[slot.rank] = {member.id, slot.slot};
   }
   bool has_newcomer = false;
+  bool has_state = false;
   Rank last{-1};
   for (const auto& [rank, place] : dealt) {
     const auto old = old_rank.find(place);
@@ -572,21 +574,28 @@ void GenerationsSimulator::check_dealt(const Generation& before, const Generatio
                           begun->second.epoch == before.epoch.value &&
                           begun->second.life == attached_.at(place).life;
     if (!survives) continue;
+    has_state = true;
     if (has_newcomer || old->second < last) {
       violated("order of ranks: a survivor stands behind others");
     }
     last = old->second;
   }
-  if (!is_gentle_) return;
-  // Nobody can have been taken for lost: who lives is in.
+  // It may end as soon as it has been decided, and newcomers wait for the state from then on.
+  const bool awaits_state =
+      !has_state && now_ - decided_at_[before.epoch.value] <= options_.attach_ms;
   for (const auto& [place, rank] : old_rank) {
-    const Process& process =
-        node(node_of(place.first.node_id)).slots[static_cast<size_t>(place.second.value)];
+    const Node& it = node(node_of(place.first.node_id));
+    const Process& process = it.slots[static_cast<size_t>(place.second.value)];
     const auto begun = begun_.find(place);
     if (!process.lives || begun == begun_.end() || begun->second.life != process.life ||
         begun->second.epoch != before.epoch.value) {
       continue;
     }
+    if (awaits_state && it.lives && it.incarnation == place.first.incarnation) {
+      violated("state: newcomers alone begin while one lives that was in");
+    }
+    if (!is_gentle_) continue;
+    // Nobody can have been taken for lost: who lives is in.
     const bool is_dealt = std::any_of(dealt.begin(), dealt.end(),
                                       [&](const auto& entry) { return entry.second == place; });
     if (!is_dealt) violated("survivors: one that lives is left out");

@@ -163,6 +163,7 @@ class GenerationsSimulator {
   int slowest_ = 4;
   uint64_t order_ = 0;
   std::map<uint32_t, core::Generation> decided_;  // By epoch, as the first node has learned it.
+  std::map<uint32_t, TicksMs> decided_at_;        // By epoch.
   // What a process was, and when, the last time that it attached, or that it was in a generation.
   struct Seen {
     uint64_t order = 0;
