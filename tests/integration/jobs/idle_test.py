@@ -59,9 +59,9 @@ class IdleTest(IntegrationTest):
                 return
         self.fail(f"not idle in {WINDOWS} windows of {WINDOW_S} s: {too_busy}")
 
-    def test_with_a_job_that_asks_for_nothing(self):
+    def assert_job_is_idle(self, *flags):
         daemons = self.start_daemons("alpha", "beta")
-        job = self.start_job(daemons, [2, 2], rank("init", "steps:20:100000", "pause", "steps:3:1000", "shutdown"))
+        job = self.start_job(daemons, [2, 2], rank("init", "steps:20:100000", "pause", "steps:3:1000", "shutdown"), flags)
         for number in range(4):
             job.wait_for(number, "^pausing")
         self.assertTrue(wait_until(lambda: all(one.metric("rueda_queue_depth") == 0 for one in daemons)))
@@ -70,6 +70,12 @@ class IdleTest(IntegrationTest):
         for number in range(4):
             os.kill(job.pid_of(number), signal.SIGUSR1)
         self.assertEqual(job.exit_codes(), [0, 0], job.output())
+
+    def test_with_a_job_that_asks_for_nothing(self):
+        self.assert_job_is_idle()
+
+    def test_with_an_elastic_job_that_asks_for_nothing(self):
+        self.assert_job_is_idle("--min-np", "1")
 
     def test_without_a_job(self):
         daemons = self.start_daemons("alpha", "beta")

@@ -37,11 +37,11 @@ def control_bytes(daemons):
 
 class SilenceTest(ScheduleTest):
 
-    def messages_and_bytes(self, mode, steps):
+    def messages_and_bytes(self, mode, steps, *flags):
         """Returns what `steps` steps of ResNet-50 take, once they are settled: (messages about order, bytes on control
         connections, heartbeats). Steps in which a rank came too late for the lock are not settled."""
         daemons = self.start_daemons("alpha", "beta")
-        schedule = Schedule(self, daemons, [2, 2], "resnet50", ["--coordination", mode])
+        schedule = Schedule(self, daemons, [2, 2], "resnet50", ["--coordination", mode, *flags])
         for _ in range(MOST_WINDOWS):
             if mode == "locked":
                 schedule.wait_until_locked()
@@ -96,12 +96,19 @@ class SilenceTest(ScheduleTest):
         return sum(daemon.metric("rueda_control_messages_total", 'kind="heartbeat"', 'direction="sent"')
                    for daemon in self.daemons)
 
-    @unittest.skipUnless(shutil.which("ss"), "needs ss: deploy/packages.sh test")
-    def test_a_locked_schedule_sends_nothing(self):
-        messages, sent, heartbeats = self.messages_and_bytes("locked", STEPS)
+    def assert_sends_nothing(self, *flags):
+        messages, sent, heartbeats = self.messages_and_bytes("locked", STEPS, *flags)
         self.assertEqual(messages, 0, self.said)
         # One heartbeat a side may be on its way at either end of the window.
         self.assertLessEqual(sent, (heartbeats + 2) * MOST_BYTES_OF_A_HEARTBEAT, self.said)
+
+    @unittest.skipUnless(shutil.which("ss"), "needs ss: deploy/packages.sh test")
+    def test_a_locked_schedule_sends_nothing(self):
+        self.assert_sends_nothing()
+
+    @unittest.skipUnless(shutil.which("ss"), "needs ss: deploy/packages.sh test")
+    def test_nor_does_that_of_an_elastic_job(self):
+        self.assert_sends_nothing("--min-np", "1")
 
     @unittest.skipUnless(shutil.which("ss"), "needs ss: deploy/packages.sh test")
     def test_what_the_same_looks_like_when_it_is_negotiated(self):
