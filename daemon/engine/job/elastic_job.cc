@@ -351,8 +351,8 @@ void ElasticJob::end_generation(const Status& why) {
     end_runner(why);
     core::GenerationsOutput output;
     generations_.end_running(now(), why.message(), output);
-    for (const core::MemberId& node : lost_) generations_.lose_node(now(), node, output);
     carry_out(std::move(output));
+    tell_lost();
     watch_silence();
   }
   note_lost(why);
@@ -399,6 +399,13 @@ void ElasticJob::note_begun() {
                       std::chrono::duration_cast<std::chrono::milliseconds>(since_1970).count(),
                       running_->world_size(), static_cast<int>(running_->nodes.size()),
                       running_->reason});
+}
+
+// Nodes whose links have broken while the generation ran are not waited for in the next one.
+void ElasticJob::tell_lost() {
+  core::GenerationsOutput output;
+  for (const core::MemberId& node : lost_) generations_.lose_node(now(), node, output);
+  carry_out(std::move(output));
 }
 
 // A node that is the reason why a generation has ended is not waited for.
@@ -526,6 +533,7 @@ void ElasticJob::perform(core::GenerationsOutput output) {
     at_step("ended-by-others");
     if (begun_) wait_again();
     if (runner_) end_runner(cause_of_end(*output.ended));
+    tell_lost();
     watch_silence();
   }
   if (output.begun) {

@@ -111,6 +111,7 @@ class ElasticJob {
   // The runner is closed; what was to begin meanwhile begins then.
   void end_runner(const Status& why);
   Status cause_of_end(const std::string& told) const;
+  void tell_lost();
   void note_lost(const Status& why);
   void count_end(const Status& why);
   void note_begun();

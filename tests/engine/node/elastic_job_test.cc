@@ -421,6 +421,27 @@ class ElasticNodesTest : public ElasticJobTest {
     EXPECT_EQ(session->places[0].world_size, size);
     EXPECT_EQ(session->places[0].epoch, Epoch{epoch});
   }
+  // Has node 1 tell the coordinator that the generation is over before the coordinator's own runner
+  // has come to tell of it.
+  void say_it_is_over_first() {
+    core::GenerationMessage forms;
+    forms.from = {"n1", 1};
+    forms.from_address = "control:2001";
+    forms.epoch = Epoch{2};
+    forms.body = core::Present{1, {{"n1", 1}, "control:2001", {}}, true, 1, "it is over", false};
+    const std::string body = cluster_.router().plane(1).encode(forms);
+    cluster_.router().filter =
+        [this,
+         packet = GenerationPacket{"job", body, make_packet_proof(Cluster::token(), "job", body)}](
+            int from, int, const Envelope& envelope) {
+          if (from == 0 && std::holds_alternative<core::Fail>(envelope.message.body)) {
+            boost::asio::post(cluster_.loop(), [this, packet] {
+              cluster_.engine(0).on_generation(LinkId{2}, packet);
+            });
+          }
+          return true;
+        };
+  }
   std::map<int, std::string> kept_;
   std::vector<std::pair<int, int>> unneeded_;
 };
@@ -575,21 +596,7 @@ TEST_F(ElasticNodesTest, WhoComesWhenOthersHaveEndedWellIsNotNeeded) {
 TEST_F(ElasticNodesTest, WhatEndedItIsToldAlsoWhereOthersSayFirstThatItIsOver) {
   std::vector<FakeSession*> all = start_all(1);
   ASSERT_EQ(all.size(), 3u);
-  core::GenerationMessage forms;
-  forms.from = {"n1", 1};
-  forms.from_address = "control:2001";
-  forms.epoch = Epoch{2};
-  forms.body = core::Present{1, {{"n1", 1}, "control:2001", {}}, true, 1, "it is over", false};
-  const std::string body = cluster_.router().plane(1).encode(forms);
-  const GenerationPacket packet{"job", body, make_packet_proof(Cluster::token(), "job", body)};
-  cluster_.router().filter = [&](int from, int, const Envelope& envelope) {
-    const bool is_fail = std::holds_alternative<core::Fail>(envelope.message.body);
-    if (from == 0 && is_fail) {
-      boost::asio::post(cluster_.loop(),
-                        [&] { cluster_.engine(0).on_generation(LinkId{2}, packet); });
-    }
-    return true;
-  };
+  say_it_is_over_first();
   cluster_.lose(*all[2], "was killed");
   ASSERT_TRUE(cluster_.run_until([&] { return !all[0]->failures.empty(); }));
   EXPECT_EQ(all[0]->failures[0].code(), Code::kRankLost) << all[0]->failures[0].message();
@@ -619,6 +626,20 @@ TEST_F(ElasticSilenceTest, OfTwoThatAreCutOffTheSecondIsNotWaitedForAnew) {
   cut_two_off(all);
   EXPECT_TRUE(all[0]->places.empty()) << "the second may live, for all that is known";
   cluster_.router().fall_silent(0, 3, kTimeoutMs);
+  ASSERT_TRUE(cluster_.run_until([&] { return !all[0]->places.empty() && !all[1]->places.empty(); },
+                                 kTimeoutMs / 2));
+  expect_place(all[1], 1, 2, 2);
+}
+
+TEST_F(ElasticSilenceTest, NorIsItWhereOthersSayFirstThatItIsOver) {
+  std::vector<FakeSession*> all = start_all(2);
+  ASSERT_EQ(all.size(), 4u);
+  say_it_is_over_first();
+  for (const int here : {0, 1}) {
+    for (const int there : {2, 3}) cluster_.router().drop(here, there);
+  }
+  for (const int lost : {3, 2}) cluster_.router().fall_silent(0, lost, kTimeoutMs);
+  for (const int i : {0, 1}) attach_again(all[static_cast<size_t>(i)], i);
   ASSERT_TRUE(cluster_.run_until([&] { return !all[0]->places.empty() && !all[1]->places.empty(); },
                                  kTimeoutMs / 2));
   expect_place(all[1], 1, 2, 2);
