@@ -18,7 +18,7 @@ constexpr PlantedMutant kPlanted[] = {
     {core::Mutant::kStaleIncarnationLetIn, "a stale incarnation let in", "incarnations"},
     {core::Mutant::kCountedBeforeItAttached, "counted before it attached", "true offers"},
     {core::Mutant::kDeathWhileFormingIgnored, "a death while forming ignored", "true offers"},
-    {core::Mutant::kSurvivorNotAwaited, "a survivor not awaited", "survivors"},
+    {core::Mutant::kSurvivorNotAwaited, "a survivor not awaited", "state"},
     {core::Mutant::kNewcomersFirst, "newcomers first", "order of ranks"},
     {core::Mutant::kMinNpIgnored, "too few ranks", "bounds"},
     {core::Mutant::kMaxNpIgnored, "too many ranks", "bounds"},

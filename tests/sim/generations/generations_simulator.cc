@@ -596,8 +596,9 @@ void GenerationsSimulator::check_dealt(const Generation& before, const Generatio
     }
     if (!is_gentle_) continue;
     // Nobody can have been taken for lost: who lives is in.
-    const bool is_dealt = std::any_of(dealt.begin(), dealt.end(),
-                                      [&](const auto& entry) { return entry.second == place; });
+    const bool is_dealt = std::any_of(dealt.begin(), dealt.end(), [&at = place](const auto& entry) {
+      return entry.second == at;
+    });
     if (!is_dealt) violated("survivors: one that lives is left out");
   }
 }
