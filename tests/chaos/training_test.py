@@ -14,7 +14,7 @@ from chaos import ChaosTest, draw  # noqa: E402
 from harness import PYTHON  # noqa: E402
 
 SEED = int(os.environ.get("CHAOS_SEED", "1"))
-FAULTS = int(os.environ.get("CHAOS_FAULTS", harness.amount(4, 300)))
+FAULTS = int(os.environ.get("CHAOS_FAULTS", harness.amount(4, 100)))
 STEPS = 600
 AS_GOOD = 0.02  # of the test's digits
 HAS_ALL = subprocess.run([PYTHON, "-c", "import torch, sklearn"], capture_output=True, check=False).returncode == 0
