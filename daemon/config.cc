@@ -99,15 +99,28 @@ class FileBehindEnvironment final : public CLI::ConfigTOML {
   const CLI::App& app_;
 };
 
+// Defines where the ports are open, and to whom.
+void define_doors(CLI::App& app, Config& config) {
+  app.add_option("--listen-host", config.listen_host,
+                 "Address to listen on. Beyond loopback it takes --tls-dir, or --insecure")
+      ->envname("RUEDAD_LISTEN_HOST")
+      ->capture_default_str();
+  app.add_option("--tls-dir", config.tls_dir,
+                 "Folder with tls.crt, tls.key, ca.crt, and crl.pem if there is one: daemons, "
+                 "operators and scrapers of metrics show each other certificates, and what they "
+                 "say is encrypted; what carries tensors is not. Files that are replaced count "
+                 "at once")
+      ->envname("RUEDAD_TLS_DIR");
+  app.add_flag("--insecure", config.is_insecure,
+               "Listen beyond loopback also without --tls-dir: whoever reaches the ports can read "
+               "of all jobs, and pose as a daemon")
+      ->envname("RUEDAD_INSECURE");
+}
+
 void define_network(CLI::App& app, Config& config) {
   app.add_option("--socket", config.socket,
                  "Unix socket of clients and launchers; @name is abstract")
       ->envname("RUEDAD_SOCKET")
-      ->capture_default_str();
-  app.add_option("--listen-host", config.listen_host,
-                 "Address to listen on. Beyond loopback whoever reaches the ports can read of "
-                 "all jobs: only in a network that you trust")
-      ->envname("RUEDAD_LISTEN_HOST")
       ->capture_default_str();
   app.add_option("--advertise-host", config.advertise_host,
                  "Address that other daemons reach this one by")
@@ -370,12 +383,13 @@ std::string repeated_key(const std::vector<std::string>& labels) {
   return "";
 }
 
-// Takes free ports for a private daemon: it runs beside the node's own daemon, and the file and the
-// environment give that daemon's ports.
-void take_free_ports(int argc, char** argv, Config& config) {
+// Takes free ports for a private daemon, and no certificates: it runs beside the node's own daemon,
+// and the file and the environment give that daemon's.
+void stand_aside(int argc, char** argv, Config& config) {
   if (!is_given(argc, argv, "--control-port")) config.control_port = 0;
   if (!is_given(argc, argv, "--data-port")) config.data_ports = {0};
   if (!is_given(argc, argv, "--http-port")) config.http_port = 0;
+  if (!is_given(argc, argv, "--tls-dir")) config.tls_dir.clear();
 }
 
 }  // namespace
@@ -393,6 +407,7 @@ std::variant<Config, int> read_config(int argc, char** argv) {
   app.set_config("--config", "", "TOML file with these settings, by the names of the flags");
   app.config_formatter(std::make_shared<FileBehindEnvironment>(app));
   app.allow_config_extras(CLI::config_extras_mode::error);
+  define_doors(app, config);
   define_network(app, config);
   define_work(app, config);
   define_quota(app, config);
@@ -405,7 +420,7 @@ std::variant<Config, int> read_config(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error);
   }
-  if (config.is_private) take_free_ports(argc, argv, config);
+  if (config.is_private) stand_aside(argc, argv, config);
   if (const std::string key = repeated_key(config.labels); !key.empty()) {
     std::cerr << "ruedad: --label has " << key << " twice; give each key one value\n";
     return 2;

@@ -6,10 +6,13 @@
 #include <filesystem>
 #include <future>
 #include <iostream>
+#include <limits>
+#include <memory>
 #include <random>
 #include <string_view>
 #include <thread>
 
+#include <arpa/inet.h>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -35,7 +38,10 @@
 #include "daemon/logging.h"
 #include "daemon/observe/http_server.h"
 #include "daemon/reduce/kernels.h"
+#include "daemon/rpc/credentials.h"
+#include "daemon/security/certificates/tls_folder.h"
 #include "daemon/service/servers/grpc_servers.h"
+#include "daemon/service/servers/https.h"
 #include "daemon/transport/grpc/grpc_transport.h"
 #include "daemon/transport/rdma/rdma_upgrader.h"
 #include "daemon/transport/striped.h"
@@ -45,7 +51,7 @@ namespace rueda {
 namespace {
 
 // The threads that a daemon needs at most, including gRPC's, which aborts when it cannot start one.
-constexpr int kThreads = 18;
+constexpr int kThreads = 19;
 constexpr std::chrono::seconds kDeliveringEvery{1};
 
 // Returns the value of a label of this node, or "" if the node has no such label.
@@ -201,7 +207,48 @@ std::string advertised(const Config& config, const std::string& bound) {
 }
 
 bool is_loopback(const std::string& host) {
-  return host.starts_with("127.") || host == "::1" || host == "localhost";
+  in_addr address{};
+  if (::inet_pton(AF_INET, host.c_str(), &address) == 1) {
+    return (ntohl(address.s_addr) >> 24) == IN_LOOPBACKNET;
+  }
+  return host == "::1" || host == "localhost";
+}
+
+using CredentialsPtr = std::shared_ptr<const rpc::Credentials>;
+
+// Opens --tls-dir, which must name this node. Without it the ports are for this machine alone, or
+// for everybody who reaches them if that is asked for.
+Result<CredentialsPtr> credentials_of(const Config& config) {
+  using Kind = security::Caller::Kind;
+  if (config.tls_dir.empty()) {
+    const bool is_local = is_loopback(config.listen_host);
+    return CredentialsPtr(std::make_shared<rpc::Credentials>(
+        is_local && !config.is_insecure ? Kind::kMachine : Kind::kNetwork));
+  }
+  Result<std::shared_ptr<security::TlsFolder>> folder = security::TlsFolder::open(config.tls_dir);
+  if (!folder.is_ok()) {
+    return Status(folder.status().code(), "--tls-dir: " + folder.status().message());
+  }
+  const security::Identity own = folder.value()->files()->own.identity;
+  if (own.role == security::Role::kNode && own.name == config.node_id) {
+    return CredentialsPtr(std::make_shared<rpc::Credentials>(std::move(folder).value()));
+  }
+  return Status(Code::kPermission, "--tls-dir " + config.tls_dir + ": its certificate is for " +
+                                       to_uri(own) + ", and this is node " + config.node_id +
+                                       ": ruedactl certs issue node " + config.node_id +
+                                       ", or another --node-id");
+}
+
+// Returns what is wrong with listening where the daemon is to listen; ok if nothing is.
+Status check_exposure(const Config& config) {
+  if (is_loopback(config.listen_host) || !config.tls_dir.empty() || config.is_insecure) {
+    return Status::ok();
+  }
+  return {Code::kInvalidArgument,
+          "--listen-host " + config.listen_host +
+              " is beyond the loopback, where certificates are needed: make them with ruedactl "
+              "certs init and issue, and give --tls-dir; or, in a network in which you trust "
+              "everybody, --insecure"};
 }
 
 // Raises the limit of open files: the lower limit that shells and units set is for programs that
@@ -223,14 +270,14 @@ constexpr std::chrono::seconds kMaxLoopStall{10};
 
 class Daemon {
  public:
-  explicit Daemon(Config config)
+  Daemon(Config config, CredentialsPtr credentials)
       : config_(std::move(config)),
+        credentials_(std::move(credentials)),
         rdma_(choose_rdma(config_)),
         options_(engine_options(config_, rdma_.is_used)),
         metrics_({RUEDA_VERSION, config_.node_id, reduce::simd_target()}),
         data_loops_(make_data_loops(config_, rdma_, metrics_, awake_loop_)),
-        plane_(control_loop_, metrics_,
-               {config_.node_id, random_number(), failure_timeout_ms(config_)}),
+        plane_(control_loop_, metrics_, control_plane_options()),
         loop_watch_(watch_loops()),
         signals_(control_loop_, SIGTERM, SIGINT),
         leash_(control_loop_),
@@ -242,6 +289,7 @@ class Daemon {
   void tear_down();
 
  private:
+  service::ControlPlaneOptions control_plane_options() const;
   Status start_services();
   void refresh_session_metrics();
   std::string render_metrics();
@@ -255,6 +303,7 @@ class Daemon {
   void say_delivering();
 
   const Config config_;
+  const CredentialsPtr credentials_;
   const RdmaChoice rdma_;
   const engine::EngineOptions options_;
   observe::Metrics metrics_;
@@ -284,6 +333,15 @@ class Daemon {
   std::thread stopper_;
   bool stopping_ = false;
 };
+
+service::ControlPlaneOptions Daemon::control_plane_options() const {
+  service::ControlPlaneOptions options;
+  options.node_id = config_.node_id;
+  options.incarnation = random_number();
+  options.timeout_ms = failure_timeout_ms(config_);
+  options.credentials = credentials_;
+  return options;
+}
 
 Status Daemon::start() {
   Result<service::StaticMembership> membership = service::StaticMembership::parse(config_.nodes);
@@ -324,6 +382,8 @@ Status Daemon::start() {
   info_.cpus = config_.cpus;
   info_.simd = reduce::simd_target();
   info_.labels = config_.labels;
+  info_.protection = credentials_->has_tls() ? "tls" : config_.is_insecure ? "nothing" : "loopback";
+  metrics_.daemon().insecure.Set(info_.protection == "nothing" ? 1 : 0);
   info_.transport = options_.transport;
   if (!rdma_.trouble.is_ok()) info_.rdma_trouble = rdma_.trouble.message();
   info_.started_ms = steady_now_ms();
@@ -356,7 +416,9 @@ Status Daemon::start_services() {
   handlers.metrics = [this] { return render_metrics(); };
   handlers.ready = [this] { return ready_.load(); };
   handlers.ailment = ailment;
-  http_ = observe::HttpServer::create(std::move(handlers));
+  std::optional<observe::HttpTls> tls;
+  if (credentials_->has_tls()) tls = service::https_of(credentials_->shared_folder());
+  http_ = observe::HttpServer::create(std::move(handlers), {}, std::move(tls));
   Result<std::string> http = http_->start(join_address(config_.listen_host, config_.http_port));
   if (!http.is_ok()) return http.status();
   info_.http_address = http.value();
@@ -389,6 +451,11 @@ std::string Daemon::render_metrics() {
   const uint64_t lost = log_lines_lost();
   metrics.log_lines_lost.Increment(
       static_cast<double>(lost - std::exchange(counted_lost_lines_, lost)));
+  metrics.certificate_expiry.Set(
+      credentials_->has_tls()
+          ? static_cast<double>(
+                credentials_->folder()->files()->own.not_after.time_since_epoch().count())
+          : std::numeric_limits<double>::infinity());
   data_loops_.refresh_metrics();
   refresh_session_metrics();
   return metrics_.render();
@@ -454,10 +521,11 @@ void Daemon::say_ready() {
   spdlog::info("node {} serves: control {}, data {}, http {}, socket {} ({} kernels)",
                info_.node_id, info_.control_address, info_.data_address, info_.http_address,
                info_.socket, info_.simd);
-  if (!is_loopback(config_.listen_host) && !config_.is_private) {
+  if (info_.protection == "nothing" && !config_.is_private) {
     spdlog::warn(
-        "listens on {}, without encryption: whoever reaches its ports can read of all jobs and "
-        "tensors; let nobody but this cluster's nodes reach them, or give --listen-host 127.0.0.1",
+        "listens on {} without certificates (--insecure): whoever reaches its ports can read of "
+        "all jobs and tensors, and pose as a daemon; let nobody but this cluster's nodes reach "
+        "them, or give --tls-dir",
         config_.listen_host);
   }
   ::sd_notify(0, "READY=1");
@@ -559,7 +627,16 @@ int main(int argc, char** argv) {
     }
   }
 
-  rueda::Daemon daemon(std::move(config));
+  if (const rueda::Status exposed = rueda::check_exposure(config); !exposed.is_ok()) {
+    std::cerr << "ruedad: " << exposed.message() << '\n';
+    return 2;
+  }
+  rueda::Result<rueda::CredentialsPtr> credentials = rueda::credentials_of(config);
+  if (!credentials.is_ok()) {
+    std::cerr << "ruedad: " << credentials.status().message() << '\n';
+    return 1;
+  }
+  rueda::Daemon daemon(std::move(config), std::move(credentials).value());
   if (rueda::Status started = daemon.start(); !started.is_ok()) {
     rueda::flush_log();
     std::cerr << "ruedad: " << started.message() << '\n';

@@ -66,8 +66,11 @@ ROOMS = (
          "Output out.")),
     ("daemon/reduce/", ("daemon/base/",), "Sums, products, minima and conversions of elements, in vectors of the CPU."),
     ("daemon/gpu/", ("daemon/base/",), "GPUs behind one interface: a worker process a job, and the plugin of CUDA."),
-    ("daemon/security/", ("daemon/base/",), "Who may do what: the table of callers and actions."),
-    ("daemon/rpc/", ("daemon/base/", "daemon/security/"), "gRPC as the daemon uses it: completion queues, calls, and streams of bytes."),
+    ("daemon/security/certificates/", ("daemon/base/", "daemon/security/identity.h"), "Certificates: made, read, revoked, and the folder of "
+     "--tls-dir."),
+    ("daemon/security/", ("daemon/base/",), "Who may do what: identities, and the table of callers and actions."),
+    ("daemon/rpc/", ("daemon/base/", "daemon/security/"), "gRPC as the daemon uses it: completion queues, calls, credentials, and streams "
+     "of bytes."),
     ("daemon/transport/grpc/", ("daemon/base/", "daemon/security/", "daemon/rpc/", "daemon/transport/"), "Frames as messages of gRPC."),
     ("daemon/transport/", ("daemon/base/", MESSAGES), "Channels between neighbours that carry frames, over TCP and RDMA."),
     ("daemon/session/users/", ("daemon/base/",), "Who waits and who pays: quotas by user, and doors at which descriptors come and "
@@ -101,7 +104,7 @@ ROOMS = (
         ("links", "convert members", "Control links to other nodes, and who may have one."),
         ("services", "convert links members", "The services that launchers, operators and other nodes call."),
         ("servers", "links services", "The ports, and which service is at which.")),
-    ("daemon/ctl/", ("daemon/base/", GENERATED), "ruedactl."),
+    ("daemon/ctl/", ("daemon/base/", "daemon/security/", "daemon/rpc/", GENERATED), "ruedactl."),
     ("daemon/", (*BELOW_SERVICE, "daemon/service/"), "ruedad's main(), its flags and its log."),
     *rooms_of(
         "agent/", BELOW_AGENT,

@@ -73,6 +73,8 @@ std::vector<std::string> daemon_argv(const DaemonRequest& request, int ready_fd)
                                "--leash-fd", "0",
                                "--log-level", request.log_level};
   // clang-format on
+  // Daemons of launchers that meet without certificates have none, either.
+  if (request.listen_host != "127.0.0.1") out.emplace_back("--insecure");
   if (!request.cpus.empty()) out.insert(out.end(), {"--cpus", request.cpus});
   out.insert(out.end(), request.extra_args.begin(), request.extra_args.end());
   return out;

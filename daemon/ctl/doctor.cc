@@ -1,11 +1,16 @@
 #include "daemon/ctl/doctor.h"
 
+#include <ctime>
+
 #include <nlohmann/json.hpp>
 
 #include "daemon/ctl/format.h"
 
 namespace rueda::ctl {
 namespace {
+
+// A certificate that has less time left is to be replaced.
+constexpr double kSoonS = 14 * 86'400;
 
 std::string counted(int64_t count, const std::string& one, const std::string& many) {
   return std::to_string(count) + " " + (count == 1 ? one : many);
@@ -41,6 +46,30 @@ void add_rdma(const v1::GetStatusReply& status, std::vector<Finding>& findings) 
          "look for \"rdma:\" in this daemon's log, which has the reason of each; --transport rdma "
          "makes such jobs fail instead"});
   }
+}
+
+void add_protection(const v1::GetStatusReply& status, std::vector<Finding>& findings) {
+  if (status.protection() == "nothing") {
+    findings.push_back(
+        {"whoever reaches its ports is believed, and nothing is encrypted (--insecure)",
+         "give each daemon a certificate (ruedactl certs init and issue, docs/security.md), and "
+         "start it with --tls-dir"});
+  }
+  if (status.identity().empty()) return;
+  if (!status.certificate_trouble().empty()) {
+    findings.push_back(
+        {"the files in --tls-dir are not used, but older ones: " + status.certificate_trouble(),
+         "mend them, or install them again: ruedactl certs install"});
+  }
+  const double left_s =
+      static_cast<double>(status.certificate_expiry()) - static_cast<double>(std::time(nullptr));
+  if (left_s >= kSoonS) return;
+  findings.push_back(
+      {left_s <= 0 ? "the daemon's certificate has ended on " +
+                         day_text(status.certificate_expiry()) + ": nobody takes it any more"
+                   : "the daemon's certificate ends in " + duration_text(left_s),
+       "issue another one, and put it in its place, which needs no restart: ruedactl certs issue, "
+       "and install"});
 }
 
 void add_jobs(const v1::ListJobsReply& jobs, std::vector<Finding>& findings) {
@@ -105,6 +134,7 @@ std::vector<Finding> diagnose(const v1::GetStatusReply& status, const v1::ListJo
     findings.push_back(
         {"the daemon is " + status.state(), "wait until it has ended, and start it"});
   }
+  add_protection(status, findings);
   add_peers(status, peers, findings);
   add_unreachable(status, findings);
   add_jobs(jobs, findings);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <ctime>
 
 #include <google/protobuf/descriptor.h>
 #include <nlohmann/json.hpp>
@@ -140,6 +141,14 @@ std::string bytes_text(uint64_t bytes) {
   return (unit == 0 ? std::to_string(bytes) : with_one_decimal(number)) + " " + kUnits[unit];
 }
 
+std::string day_text(int64_t since_1970_s) {
+  const time_t time = since_1970_s;
+  tm parts{};
+  std::array<char, 32> text{};
+  if (::gmtime_r(&time, &parts) == nullptr) return "?";
+  return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%d", &parts)};
+}
+
 std::string duration_text(double seconds) {
   const auto whole = static_cast<int64_t>(std::max(0.0, seconds));
   const int64_t parts[] = {whole / 86400, whole / 3600 % 24, whole / 60 % 60, whole % 60};
@@ -161,6 +170,16 @@ std::string clock_text(int64_t ms_since_1970) {
   return text;
 }
 
+namespace {
+
+std::string protection_of(const v1::GetStatusReply& reply) {
+  if (reply.identity().empty()) return reply.protection();
+  return reply.protection() + ", " + reply.identity() + " until " +
+         day_text(reply.certificate_expiry());
+}
+
+}  // namespace
+
 std::string status_table(const v1::GetStatusReply& reply) {
   return aligned_table({{"node", reply.node_id()},
                         {"state", reply.state()},
@@ -171,6 +190,7 @@ std::string status_table(const v1::GetStatusReply& reply) {
                         {"data", or_dash(reply.data_address())},
                         {"http", or_dash(reply.http_address())},
                         {"socket", or_dash(reply.socket())},
+                        {"protection", or_dash(protection_of(reply))},
                         {"jobs", std::to_string(reply.jobs())},
                         {"clients", std::to_string(reply.clients())},
                         {"gpu workers", std::to_string(reply.gpu_workers())},

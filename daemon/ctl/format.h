@@ -24,6 +24,8 @@ std::string aligned_table(const std::vector<std::vector<std::string>>& rows);
 std::string bytes_text(uint64_t bytes);
 // Returns a text such as "2d 3h" or "4m 5s": the two largest units.
 std::string duration_text(double seconds);
+// Returns a day in UTC, such as "2026-11-28".
+std::string day_text(int64_t since_1970_s);
 
 std::string status_table(const v1::GetStatusReply& reply);
 std::string jobs_table(const v1::ListJobsReply& reply);

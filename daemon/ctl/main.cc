@@ -15,9 +15,12 @@
 
 #include "daemon/base/os/daemon_socket.h"
 #include "daemon/base/os/own_file.h"
+#include "daemon/ctl/certs.h"
 #include "daemon/ctl/doctor.h"
 #include "daemon/ctl/format.h"
 #include "daemon/ctl/timeline.h"
+#include "daemon/rpc/credentials.h"
+#include "daemon/security/certificates/tls_folder.h"
 #include "rueda/v1/admin.grpc.pb.h"
 
 namespace {
@@ -33,6 +36,7 @@ constexpr auto kProbeTimeout = std::chrono::seconds(660);
 struct Arguments {
   std::string socket;
   std::string address;
+  std::string tls_dir;
   bool wants_json = false;
 };
 
@@ -60,14 +64,29 @@ int print_error(const std::string& text) {
   return 1;
 }
 
+Result<std::shared_ptr<rpc::Credentials>> credentials_of(const Arguments& arguments) {
+  if (arguments.tls_dir.empty()) {
+    return std::make_shared<rpc::Credentials>(security::Caller::Kind::kNobody);
+  }
+  Result<std::shared_ptr<security::TlsFolder>> folder =
+      security::TlsFolder::open(arguments.tls_dir);
+  if (!folder.is_ok()) return folder.status();
+  return std::make_shared<rpc::Credentials>(std::move(folder).value());
+}
+
 // Connects to the daemon. At a socket it does so by itself, because gRPC would not look who serves
 // it. Prints an error, and returns null then.
 std::unique_ptr<v1::Admin::Stub> connect(const Arguments& arguments) {
   grpc::ChannelArguments options;
   options.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   if (!arguments.address.empty()) {
+    const auto credentials = credentials_of(arguments);
+    if (!credentials.is_ok()) {
+      print_error("--tls-dir: " + credentials.status().message());
+      return nullptr;
+    }
     return v1::Admin::NewStub(
-        grpc::CreateCustomChannel(arguments.address, grpc::InsecureChannelCredentials(), options));
+        grpc::CreateCustomChannel(arguments.address, credentials.value()->channel(), options));
   }
   Result<UniqueFd> socket = connect_to_daemon(arguments.socket, kTimeout.count() * 1'000);
   switch (socket.status().code()) {
@@ -246,6 +265,9 @@ int main(int argc, char** argv) {
       ->check([](const std::string& text) {
         return text.find(':') == std::string::npos ? "it is not HOST:PORT" : std::string();
       });
+  app.add_option("--tls-dir", arguments.tls_dir,
+                 "Folder with the certificate to show at --address (default: $RUEDA_TLS_DIR)")
+      ->envname("RUEDA_TLS_DIR");
   app.add_flag("--json", arguments.wants_json, "Print JSON with the field names of admin.proto");
   const CLI::App* const status = app.add_subcommand("status", "The daemon itself");
   CLI::App* const jobs = app.add_subcommand("jobs", "The jobs it serves");
@@ -261,10 +283,15 @@ int main(int argc, char** argv) {
   TraceArguments trace;
   const TraceCommands traces = add_trace_commands(app, trace);
   app.add_subcommand("peers", "The other daemons that it knows");
+  const ctl::CertsCommands certs(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kUsageError;
+  }
+  if (certs.is_given()) {
+    const Result<std::string> done = certs.run();
+    return done.is_ok() ? print(done.value()) : print_error(done.status().message());
   }
   const char* const socket_variable = std::getenv("RUEDA_SOCKET");
   if (arguments.socket.empty() && socket_variable != nullptr) arguments.socket = socket_variable;

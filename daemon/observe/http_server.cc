@@ -12,10 +12,13 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http.hpp>
+#include <boost/beast/ssl/ssl_stream.hpp>
+#include <openssl/pem.h>
 #include <pthread.h>
 
 #include "daemon/base/crowd.h"
@@ -82,6 +85,7 @@ class Scrapes {
 struct Shared {
   HttpHandlers handlers;
   HttpLimits limits;
+  std::optional<HttpTls> tls;
   Scrapes scrapes;
   std::map<uint64_t, Connection*> connections;
   Crowd<uint64_t> crowd;  // The connections, by machine.
@@ -97,11 +101,18 @@ std::string_view path_of(const http::request<http::empty_body>& request) {
   return target.substr(0, target.find('?'));
 }
 
-Response answer_path(Shared& shared, std::string_view path, Scrapes::Clock::time_point asked) {
+struct Asked {
+  Scrapes::Clock::time_point at;  // When the request had come.
+  std::string pem;                // The client's certificate; "" if it has none.
+};
+
+Response answer_path(Shared& shared, std::string_view path, const Asked& asked) {
   const HttpHandlers& handlers = shared.handlers;
   if (path == kMetricsPath) {
+    const std::string refusal = shared.tls ? shared.tls->refusal(asked.pem) : "";
+    if (!refusal.empty()) return make_response(http::status::forbidden, refusal + "\n");
     Response response =
-        make_response(http::status::ok, shared.scrapes.text(asked, handlers.metrics));
+        make_response(http::status::ok, shared.scrapes.text(asked.at, handlers.metrics));
     response.set(http::field::content_type, "text/plain; version=0.0.4; charset=utf-8");
     return response;
   }
@@ -119,7 +130,7 @@ Response answer_path(Shared& shared, std::string_view path, Scrapes::Clock::time
 }
 
 Response answer(Shared& shared, const http::request<http::empty_body>& request,
-                Scrapes::Clock::time_point asked) {
+                const Asked& asked) {
   if (!is_get_or_head(request)) {
     Response response = make_response(http::status::method_not_allowed, "use GET or HEAD\n");
     response.set(http::field::allow, "GET, HEAD");
@@ -147,16 +158,34 @@ std::string machine_of(const tcp::socket& socket) {
   return {bytes.begin(), bytes.begin() + 8};
 }
 
+// Returns the certificate with which the client has come, as PEM; "" if it has come without one.
+std::string pem_of_peer(SSL* tls) {
+  const std::unique_ptr<X509, decltype(&::X509_free)> certificate(::SSL_get1_peer_certificate(tls),
+                                                                  &::X509_free);
+  const std::unique_ptr<BIO, decltype(&::BIO_free_all)> bio(::BIO_new(::BIO_s_mem()),
+                                                            &::BIO_free_all);
+  if (!certificate || !bio || ::PEM_write_bio_X509(bio.get(), certificate.get()) != 1) return "";
+  char* bytes = nullptr;
+  const long size = ::BIO_get_mem_data(bio.get(), &bytes);
+  return {bytes, static_cast<size_t>(size)};
+}
+
 // One connection, which the operation in flight keeps alive.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(tcp::socket socket, Shared& shared)
-      : stream_(std::move(socket)),
-        shared_(shared),
+      : shared_(shared),
         id_(++shared.last_id),
-        ends_(std::chrono::steady_clock::now() + shared.limits.life) {
+        ends_(std::chrono::steady_clock::now() + shared.limits.life),
+        due_timer_(socket.get_executor()) {
+    if (shared_.tls) {
+      context_ = shared_.tls->context();
+      tls_.emplace(std::move(socket), *context_);
+    } else {
+      plain_.emplace(std::move(socket));
+    }
     shared_.connections.emplace(id_, this);
-    shared_.crowd.add(id_, machine_of(stream_.socket()));
+    shared_.crowd.add(id_, machine_of(stream().socket()));
   }
   ~Connection() {
     shared_.connections.erase(id_);
@@ -170,33 +199,54 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void evict() {
     shared_.crowd.remove(id_);
     shared_.connections.erase(id_);
-    stream_.close();
+    stream().close();
+  }
+
+  void start() {
+    if (!tls_) return read();
+    stream().expires_after(shared_.limits.deadline);
+    tls_->async_handshake(asio::ssl::stream_base::server,
+                          [self = shared_from_this()](ErrorCode error) {
+                            if (error) return;
+                            self->asked_.pem = pem_of_peer(self->tls_->native_handle());
+                            self->read();
+                          });
   }
 
   void read() {
     parser_.emplace();
     parser_->header_limit(kMaxHeaderBytes);
     parser_->body_limit(std::numeric_limits<uint64_t>::max());  // No body is ever read.
-    stream_.expires_after(shared_.limits.deadline);
-    http::async_read_header(
-        stream_, buffer_, *parser_,
-        [self = shared_from_this()](ErrorCode error, size_t) { self->on_read(error); });
+    stream().expires_after(shared_.limits.deadline);
+    with_stream([this](auto& stream) {
+      http::async_read_header(
+          stream, buffer_, *parser_,
+          [self = shared_from_this()](ErrorCode error, size_t) { self->on_read(error); });
+    });
   }
 
  private:
+  // The TCP connection, below TLS if there is any.
+  beast::tcp_stream& stream() { return tls_ ? tls_->next_layer() : *plain_; }
+  // Calls a function with what is read from and written to.
+  template <class Function>
+  void with_stream(const Function& function) {
+    tls_ ? function(*tls_) : function(*plain_);
+  }
+
   void on_read(ErrorCode error) {
     if (is_http_error(error)) {
       on_bad_request(error);
       return;
     }
     if (error) return;  // The connection is gone, or past the deadline.
-    asked_ = Scrapes::Clock::now();
+    asked_.at = Scrapes::Clock::now();
     answer_when_due();
   }
 
   void answer_when_due() {
     const auto& request = parser_->get();
-    const auto due = shared_.scrapes.due(asked_);
+    const auto due = shared_.scrapes.due(asked_.at);
     if (is_get_or_head(request) && path_of(request) == kMetricsPath &&
         due > Scrapes::Clock::now()) {
       due_timer_.expires_at(due);
@@ -239,14 +289,16 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void write() {
     response_.prepare_payload();
     serializer_.emplace(response_);
-    stream_.expires_after(shared_.limits.deadline);
-    auto done = [self = shared_from_this()](ErrorCode error, size_t) { self->on_written(error); };
-    if (is_head_) {
-      serializer_->split(true);
-      http::async_write_header(stream_, *serializer_, std::move(done));
-    } else {
-      http::async_write(stream_, *serializer_, std::move(done));
-    }
+    stream().expires_after(shared_.limits.deadline);
+    serializer_->split(is_head_);
+    with_stream([this](auto& stream) {
+      auto done = [self = shared_from_this()](ErrorCode error, size_t) { self->on_written(error); };
+      if (is_head_) {
+        http::async_write_header(stream, *serializer_, std::move(done));
+      } else {
+        http::async_write(stream, *serializer_, std::move(done));
+      }
+    });
   }
 
   void on_written(ErrorCode error) {
@@ -255,22 +307,32 @@ class Connection : public std::enable_shared_from_this<Connection> {
       read();
       return;
     }
-    // Closing with unread input would reset the connection, and the reply could be lost with it.
-    stream_.socket().shutdown(tcp::socket::shutdown_send, error);
+    stream().expires_after(shared_.limits.deadline);
+    if (!tls_) return shut_down_and_drain();
+    tls_->async_shutdown([self = shared_from_this()](ErrorCode) { self->shut_down_and_drain(); });
+  }
+
+  // Closing with unread input would reset the connection, and the reply could be lost with it.
+  void shut_down_and_drain() {
+    ErrorCode error;
+    stream().socket().shutdown(tcp::socket::shutdown_send, error);
     if (error) return;
-    stream_.expires_after(shared_.limits.deadline);
+    stream().expires_after(shared_.limits.deadline);
     drain(0);
   }
 
   void drain(size_t drained_bytes) {
     if (drained_bytes > kMaxDrainedBytes) return;
-    stream_.async_read_some(asio::buffer(discarded_), [self = shared_from_this(), drained_bytes](
-                                                          ErrorCode error, size_t bytes) {
+    stream().async_read_some(asio::buffer(discarded_), [self = shared_from_this(), drained_bytes](
+                                                           ErrorCode error, size_t bytes) {
       if (!error) self->drain(drained_bytes + bytes);
     });
   }
 
-  beast::tcp_stream stream_;
+  // One of the two is set.
+  std::optional<beast::tcp_stream> plain_;
+  std::shared_ptr<asio::ssl::context> context_;
+  std::optional<beast::ssl_stream<beast::tcp_stream>> tls_;
   Shared& shared_;
   const uint64_t id_;
   const std::chrono::steady_clock::time_point ends_;
@@ -279,8 +341,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Response response_;
   std::optional<http::response_serializer<http::string_body>> serializer_;
   bool is_head_ = false;
-  Scrapes::Clock::time_point asked_;  // When the request had come.
-  asio::steady_timer due_timer_{stream_.get_executor()};
+  Asked asked_;
+  asio::steady_timer due_timer_;
   std::array<char, 4096> discarded_;
 };
 
@@ -311,8 +373,8 @@ Result<HostPort> parse_address(const std::string& address) {
 
 class BeastHttpServer final : public HttpServer {
  public:
-  BeastHttpServer(HttpHandlers handlers, HttpLimits limits)
-      : shared_{.handlers = std::move(handlers), .limits = limits} {}
+  BeastHttpServer(HttpHandlers handlers, HttpLimits limits, std::optional<HttpTls> tls)
+      : shared_{.handlers = std::move(handlers), .limits = limits, .tls = std::move(tls)} {}
   ~BeastHttpServer() override { stop_thread(); }
 
   Result<std::string> start(const std::string& address) override {
@@ -389,7 +451,7 @@ class BeastHttpServer final : public HttpServer {
       }
       // Replies to pipelined requests would wait for the client's delayed acknowledgement.
       socket.set_option(tcp::no_delay(true), error);
-      std::make_shared<Connection>(std::move(socket), shared_)->read();
+      std::make_shared<Connection>(std::move(socket), shared_)->start();
       while (shared_.crowd.size() > static_cast<size_t>(shared_.limits.max_connections)) {
         evict_one();
       }
@@ -425,8 +487,9 @@ class BeastHttpServer final : public HttpServer {
 
 }  // namespace
 
-std::unique_ptr<HttpServer> HttpServer::create(HttpHandlers handlers, HttpLimits limits) {
-  return std::make_unique<BeastHttpServer>(std::move(handlers), limits);
+std::unique_ptr<HttpServer> HttpServer::create(HttpHandlers handlers, HttpLimits limits,
+                                               std::optional<HttpTls> tls) {
+  return std::make_unique<BeastHttpServer>(std::move(handlers), limits, std::move(tls));
 }
 
 }  // namespace rueda::observe

@@ -1,11 +1,14 @@
-// Serves GET and HEAD of /metrics, /healthz and /readyz over HTTP/1.1, on a thread of its own (a
-// scrape must not hold up a loop).
+// Serves GET and HEAD of /metrics, /healthz and /readyz over HTTP/1.1 or HTTPS, on a thread of its
+// own (a scrape must not hold up a loop).
 #pragma once
 
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+
+#include <boost/asio/ssl/context.hpp>
 
 #include "daemon/base/status.h"
 
@@ -32,6 +35,17 @@ struct HttpLimits {
   std::chrono::milliseconds life = std::chrono::minutes(5);
 };
 
+// What makes it HTTPS. Clients may come without a certificate: whoever looks whether a daemon is
+// well has none.
+struct HttpTls {
+  // Returns the context of connections to come; called for each, so that certificates can change.
+  // It must ask for a client's certificate, and need not get one.
+  std::function<std::shared_ptr<boost::asio::ssl::context>()> context;
+  // Says why who has this certificate (PEM, which has been verified; "" for none) gets no metrics;
+  // "" if it does.
+  std::function<std::string(const std::string& pem)> refusal;
+};
+
 // A server that takes no bodies, and at most 8 KiB of header: whatever a stranger sends ends that
 // connection alone. start() and stop() must be called from one thread.
 class HttpServer {
@@ -43,7 +57,9 @@ class HttpServer {
   virtual void stop() = 0;
 
   // The handlers run on the server's thread and must be thread-safe.
-  static std::unique_ptr<HttpServer> create(HttpHandlers handlers, HttpLimits limits = {});
+  // Without `tls` it is HTTP.
+  static std::unique_ptr<HttpServer> create(HttpHandlers handlers, HttpLimits limits = {},
+                                            std::optional<HttpTls> tls = {});
 };
 
 }  // namespace rueda::observe

@@ -99,6 +99,11 @@ DaemonMetrics make_daemon_metrics(prometheus::Registry& registry) {
       .log_lines_lost =
           single_counter(registry, "rueda_log_lines_lost_total",
                          "Lines of the log that found no room: who reads it does not keep up."),
+      .certificate_expiry =
+          single_gauge(registry, "rueda_certificate_expiry_timestamp_seconds",
+                       "When the daemon's certificate ends, since 1970; +Inf without one."),
+      .insecure = single_gauge(registry, "rueda_insecure",
+                               "1 if its ports are open beyond loopback, without certificates."),
       .unreachable_pairs = single_gauge(registry, "rueda_unreachable_pairs",
                                         "Pairs of nodes that nothing came through between when "
                                         "bandwidths were measured."),

@@ -136,6 +136,10 @@ struct DaemonMetrics {
   prometheus::Gauge& control_loop_stall;
   prometheus::Gauge& data_loop_stall;
   prometheus::Counter& log_lines_lost;  // rueda_log_lines_lost_total
+  // rueda_certificate_expiry_timestamp_seconds: when the daemon's certificate ends, in seconds
+  // since 1970; +Inf without one
+  prometheus::Gauge& certificate_expiry;
+  prometheus::Gauge& insecure;  // rueda_insecure: 1 with --insecure, beyond the loopback
   // rueda_unreachable_pairs: pairs of nodes that cannot reach each other, in the bandwidths that
   // are kept
   prometheus::Gauge& unreachable_pairs;

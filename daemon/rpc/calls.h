@@ -18,6 +18,7 @@
 
 #include "daemon/base/no_exception.h"
 #include "daemon/rpc/call_queue.h"
+#include "daemon/rpc/credentials.h"
 #include "daemon/security/policy.h"
 
 namespace rueda::rpc {
@@ -116,7 +117,7 @@ void await_streams(
     std::unique_ptr<Arrival> arrival(next);
     if (ok) {
       await_streams(queue, door, ask, serve);
-      const security::Caller caller = door.callers.find(arrival->context.peer());
+      const security::Caller caller = door.callers.find(connection_of(arrival->context));
       if (const Status may = security::check(door.action, caller); may.is_ok()) {
         serve(std::move(arrival), caller);
       } else {
@@ -156,6 +157,8 @@ class ServerCall : public Call {
   }
   // Breaks the call off. start_finish() must still be called.
   void cancel() { arrival_->context.TryCancel(); }
+  // Returns the other end's certificate (PEM), which has been verified; "" without one.
+  std::string peers_certificate() const { return certificate_of(arrival_->context.auth_context()); }
 
   virtual void on_read(bool ok) = 0;
   virtual void on_write(bool ok) = 0;
@@ -222,7 +225,7 @@ class UnaryCall final : public Call {
   explicit UnaryCall(CallQueue& queue) : Call(queue) {}
 
   void enter(const security::Door& door, const Answer& answer) {
-    caller_ = door.callers.find(context_.peer());
+    caller_ = door.callers.find(connection_of(context_));
     const Status may = security::check(door.action, caller_);
     may.is_ok() ? answer(*this) : fail(permission_denied(may));
   }
@@ -288,6 +291,9 @@ class ClientCall : public Call {
   void start_finish() { stream_->Finish(&status_, last_operation()); }
   void cancel() { context_.TryCancel(); }
   const grpc::Status& status() const { return status_; }
+  // Returns the server's certificate (PEM), which has been verified; "" without one. Must be called
+  // after a read.
+  std::string peers_certificate() const { return certificate_of(context_.auth_context()); }
 
   virtual void on_read(bool ok) = 0;
   virtual void on_write(bool ok) = 0;

@@ -44,6 +44,8 @@ class StreamCore : public Side, public Stream {
     read_next();
   }
 
+  std::string peers_certificate() const override { return Side::peers_certificate(); }
+
   void set_window(const StreamWindow& window) override {
     const MutexLock lock(mutex_);
     window_ = window;

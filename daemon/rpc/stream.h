@@ -37,6 +37,9 @@ class Stream {
   virtual void abort() = 0;
   // Says that a message of on_message() has been handled, so that as much may be read again.
   virtual void taken(size_t bytes) = 0;
+  // Returns the other end's certificate (PEM), which has been verified; "" without one. Must be
+  // called after the first message has come.
+  virtual std::string peers_certificate() const = 0;
   // Sets the window, which is kStrangersWindow at first.
   virtual void set_window(const StreamWindow& window) = 0;
 };

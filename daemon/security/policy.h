@@ -10,23 +10,32 @@
 #include <sys/types.h>
 
 #include "daemon/base/status.h"
+#include "daemon/security/identity.h"
 
 namespace rueda::security {
 
 // Who calls, as the daemon has found out by itself; what a caller says of itself does not count.
 struct Caller {
   enum class Kind : uint8_t {
-    kNobody,    // A connection of which nothing is known.
-    kNetwork,   // Whoever reaches the control port.
-    kUser,      // A user of this machine, by the unix socket.
-    kOperator,  // The same: root, the daemon's own user, or a member of --admin-group.
+    kNobody,   // A connection of which nothing is known.
+    kMachine,  // Whoever reaches the ports of a daemon without certificates that listens on the
+               // loopback: any user of this machine.
+    kNetwork,  // Whoever reaches the ports of a daemon with --insecure.
+    kNode,     // With certificates: another daemon, ...
+    kMetrics,  // ... who scrapes metrics, ...
+    kRemoteOperator,  // ... and an operator.
+    kUser,            // A user of this machine, by the unix socket.
+    kOperator,        // The same: root, the daemon's own user, or a member of --admin-group.
   };
   Kind kind = Kind::kNobody;
-  uid_t uid = static_cast<uid_t>(-1);  // Of a user or an operator.
+  uid_t uid = static_cast<uid_t>(-1);  // Of a user or an operator at the socket.
+  std::string name;                    // In the certificate: a node's id, for one.
 };
-inline constexpr size_t kCallerKinds = 4;
+inline constexpr size_t kCallerKinds = 8;
+// Returns what someone with such a certificate is.
+Caller::Kind kind_of(Role role);
 
-// Every method of the daemon's gRPC servers is one of these.
+// Every method of the daemon's gRPC servers, and every page of its HTTP server, is one of these.
 enum class Action : uint8_t {
   kRunJob,
   kDescribe,
@@ -45,8 +54,11 @@ enum class Action : uint8_t {
   kCheckHealth,
   kWatchHealth,
   kCarryFrames,
+  kScrapeMetrics,
+  kAskHealth,
+  kAskReadiness,
 };
-inline constexpr size_t kActions = 17;
+inline constexpr size_t kActions = 20;
 
 enum class Scope : uint8_t {
   kNothing,
@@ -56,10 +68,10 @@ enum class Scope : uint8_t {
 
 struct Rule {
   Action action;
-  std::string_view method;  // As "rueda.v1.Admin/ListJobs".
+  std::string_view method;  // As "rueda.v1.Admin/ListJobs", or "GET /metrics".
   // What each kind of caller may do, by Caller::Kind.
   std::array<Scope, kCallerKinds> scopes;
-  // Why one who may not is refused: over the network, and as a user.
+  // Why one who may not is refused.
   std::string_view refusal;
 };
 const std::array<Rule, kActions>& rules();
@@ -70,19 +82,27 @@ Status check(Action action, const Caller& caller);
 // Returns whether the caller may see, or do this with, what belongs to the user.
 bool reaches(Action action, const Caller& caller, uid_t owner);
 
+struct Connection {
+  std::string peer;  // gRPC's name of it (grpc::ServerContext::peer()).
+  std::string pem;   // The other end's certificate, which has been verified; "" without one.
+};
+
 // Tells who is behind a connection. Thread-safe.
 class Callers {
  public:
   virtual ~Callers() = default;
-  // `peer` is gRPC's name of the connection (grpc::ServerContext::peer()).
-  virtual Caller find(const std::string& peer) const = 0;
+  virtual Caller find(const Connection& connection) const = 0;
 };
 
 // Takes everybody for the same kind of caller, who is no user of this machine.
 class EverybodyIs final : public Callers {
  public:
   explicit EverybodyIs(Caller::Kind kind) : kind_(kind) {}
-  Caller find(const std::string& /*peer*/) const override { return {kind_}; }
+  Caller find(const Connection& /*connection*/) const override {
+    Caller everybody;
+    everybody.kind = kind_;
+    return everybody;
+  }
 
  private:
   const Caller::Kind kind_;

@@ -18,7 +18,7 @@ int main(int argc, char** argv) {
     const size_t equals = name.find('=');
     if (equals != std::string::npos) {
       flags[name.substr(0, equals)] = name.substr(equals + 1);
-    } else if (name == "--private") {
+    } else if (name == "--private" || name == "--insecure") {
       flags[name] = "yes";
     } else if (i + 1 < argc) {
       flags[name] = argv[++i];

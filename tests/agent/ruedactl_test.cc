@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <ctime>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -211,6 +212,27 @@ TEST(Doctor, NamesThePairsThatAProbeFoundUnreachable) {
   status.add_unreachable_pairs();
   EXPECT_THAT(ctl::findings_text(ctl::diagnose(status, {}, {}, {})),
               HasSubstr("from node n1 to node n2, nor between 1 other pair\n"));
+}
+
+TEST(Doctor, SaysHowThePortsAreProtectedIfThatIsNotEnough) {
+  v1::GetStatusReply status = ready();
+  const auto text = [&] { return ctl::findings_text(ctl::diagnose(status, {}, {}, {})); };
+  const int64_t now = std::time(nullptr);
+  status.set_protection("loopback");
+  EXPECT_EQ(text(), "nothing to recommend\n");
+  status.set_protection("nothing");
+  EXPECT_THAT(text(), HasSubstr("nothing is encrypted (--insecure)"));
+  status.set_protection("tls");
+  status.set_identity("spiffe://test/rueda/node/n1");
+  status.set_certificate_expiry(now + 15 * 86'400);
+  EXPECT_EQ(text(), "nothing to recommend\n");
+  status.set_certificate_expiry(now + 13 * 86'400 + 60);
+  EXPECT_THAT(text(), HasSubstr("the daemon's certificate ends in 13d 0h\n"));
+  status.set_certificate_expiry(86'400);
+  EXPECT_THAT(text(), HasSubstr("has ended on 1970-01-02: nobody takes it any more\n"));
+  status.set_certificate_expiry(now + 90 * 86'400);
+  status.set_certificate_trouble("/x/tls.key: gone");
+  EXPECT_THAT(text(), HasSubstr("are not used, but older ones: /x/tls.key: gone\n"));
 }
 
 TEST(Format, NumbersForPeople) {

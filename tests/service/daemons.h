@@ -57,13 +57,13 @@ class Daemon {
       : loop_(loop), plane(loop.io(), metrics, std::move(options)), service_(plane) {
     plane.set_events(&events);
     grpc::ServerBuilder builder;
-    builder.AddListeningPort("127.0.0.1:" + std::to_string(port), grpc::InsecureServerCredentials(),
+    builder.AddListeningPort("127.0.0.1:" + std::to_string(port), plane.credentials().server(),
                              &port_);
     builder.RegisterService(&service_.grpc_service());
     queue_ = std::make_unique<rpc::CallQueue>(builder);
     server_ = builder.BuildAndStart();
     plane.set_queue(*queue_);
-    service_.serve(*queue_, callers_);
+    service_.serve(*queue_, plane.credentials().callers());
   }
   ~Daemon() {
     stop();
@@ -102,7 +102,6 @@ class Daemon {
   GrpcControlPlane plane;
 
  private:
-  const security::EverybodyIs callers_{security::Caller::Kind::kNetwork};
   ControlService service_;
   int port_ = 0;
   std::unique_ptr<rpc::CallQueue> queue_;

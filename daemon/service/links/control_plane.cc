@@ -25,7 +25,8 @@ constexpr TicksMs kLastRedialMs = 1'000;
 // The interval between log lines that one link does not come up.
 constexpr TicksMs kTroubleEveryMs = 30'000;
 
-std::shared_ptr<grpc::Channel> channel_to(const std::string& target) {
+std::shared_ptr<grpc::Channel> channel_to(const std::string& target,
+                                          const rpc::Credentials& credentials) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(static_cast<int>(limits::kMaxControlMessageBytes));
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
@@ -33,7 +34,7 @@ std::shared_ptr<grpc::Channel> channel_to(const std::string& target) {
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, static_cast<int>(kFirstRedialMs));
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, static_cast<int>(kFirstRedialMs));
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, static_cast<int>(kLastRedialMs));
-  return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
+  return grpc::CreateCustomChannel(target, credentials.channel(), arguments);
 }
 constexpr size_t kMaxVersionBytes = 63;
 
@@ -161,7 +162,7 @@ void GrpcControlPlane::dial(engine::LinkId id) {
     if (!links_.contains(id) || stopped_) return;
     Link& link = links_.at(id);
     if (target.is_ok()) {
-      link.channel = channel_to(target.value());
+      link.channel = channel_to(target.value(), *options_.credentials);
       return open(id);
     }
     note_trouble(link, target.status());
@@ -333,12 +334,19 @@ bool GrpcControlPlane::greet(Link& link, const v1::Hello& hello) {
                                " bytes, names no node by 1 to 63 printable bytes, or says more");
     return false;
   }
+  if (const std::string why = doubt(link, hello.node_id()); !why.empty()) {
+    log_budget_.warn("closed the control connection of {}: {}", link.address, why);
+    link.refused = why;
+    return false;
+  }
   if (hello.protocol_version() != kProtocolVersion) {
     log_budget_.warn(
         "node {} at {} speaks version {} of the control protocol (it runs {}), and this "
         "daemon speaks {} ({}): install the same version on both",
         hello.node_id(), link.address, hello.protocol_version(), hello.software_version(),
         kProtocolVersion, RUEDA_VERSION);
+    link.refused = "it speaks another version of the control protocol, that of " +
+                   hello.software_version() + ": install the same version on both";
     return false;
   }
   link.peer = Peer{hello.node_id(), hello.software_version()};
@@ -359,6 +367,32 @@ bool GrpcControlPlane::greet(Link& link, const v1::Hello& hello) {
     write(link, word);
   }
   return true;
+}
+
+std::string GrpcControlPlane::doubt(Link& link, const std::string& node_id) const {
+  if (!options_.credentials->has_tls()) return "";
+  const std::string pem = link.stream->peers_certificate();
+  const Result<security::Identity> peer = options_.credentials->folder()->recognise(pem);
+  if (!peer.is_ok()) return peer.status().message();
+  link.serial = security::read_certificate(pem).value().serial;
+  if (peer.value().role == security::Role::kNode && peer.value().name == node_id) return "";
+  return "it says that it is node " + node_id + ", and its certificate is for " +
+         to_uri(peer.value()) + "; give each daemon its own node's certificate";
+}
+
+void GrpcControlPlane::drop_revoked() {
+  if (!options_.credentials->has_tls()) return;
+  const std::shared_ptr<const security::TlsFiles> files = options_.credentials->folder()->files();
+  if (std::exchange(seen_certificates_, files->version) == files->version) return;
+  std::vector<engine::LinkId> revoked;
+  for (const auto& [id, link] : links_) {
+    if (link.stream && files->revoked.has(link.serial)) revoked.push_back(id);
+  }
+  for (const engine::LinkId id : revoked) {
+    if (!links_.contains(id)) continue;
+    lose(id, Status(Code::kPermission,
+                    "its certificate, serial " + links_.at(id).serial + ", has been revoked"));
+  }
 }
 
 void GrpcControlPlane::on_closed(engine::LinkId id, uint64_t stream_number, const Status& status) {
@@ -383,7 +417,8 @@ void GrpcControlPlane::lose(engine::LinkId id, const Status& status) {
   link.stream.reset();
   const bool redial = link.dialled;
   if (redial) {
-    if (!was_up) note_trouble(link, status);
+    const std::string refused = std::exchange(link.refused, {});
+    if (!was_up) note_trouble(link, refused.empty() ? status : Status(Code::kPermission, refused));
     // A host name may mean another address at the next dial.
     const Result<HostPort> where = parse_dial_address(link.address);
     if (where.is_ok() && !is_numeric_host(where.value().host)) link.channel.reset();
@@ -563,6 +598,7 @@ void GrpcControlPlane::watch() {
                  late_ms, options_.timeout_ms);
     for (auto& [id, link] : links_) link.last_heard_ms = link.last_asked_ms = now;
   }
+  drop_revoked();
   std::vector<engine::LinkId> silent;
   std::vector<engine::LinkId> unneeded;
   for (auto& [id, link] : links_) {

@@ -22,6 +22,7 @@
 #include "daemon/engine/loops/poster.h"
 #include "daemon/engine/ports/control_plane.h"
 #include "daemon/observe/metrics.h"
+#include "daemon/rpc/credentials.h"
 #include "daemon/rpc/stream.h"
 #include "daemon/service/links/arrivals.h"
 #include "daemon/service/links/log_budget.h"
@@ -39,6 +40,9 @@ struct ControlPlaneOptions {
   // The most links that no job needs, and the longest time that each of them stays.
   size_t max_strangers = 2 * limits::kMaxStrangers;
   TicksMs stranger_ms = 60'000;
+  // With certificates a peer must be the node that its certificate names.
+  std::shared_ptr<const rpc::Credentials> credentials =
+      std::make_shared<rpc::Credentials>(security::Caller::Kind::kNetwork);
 };
 
 struct PeerSnapshot {
@@ -91,6 +95,8 @@ class GrpcControlPlane final : public engine::ControlPlane {
   void accept(rpc::CallQueue& queue, std::unique_ptr<rpc::ByteArrival> arrival);
 
   std::vector<PeerSnapshot> peers() const;
+  // Returns how links are protected, and so all that the daemon serves and dials. Thread-safe.
+  const rpc::Credentials& credentials() const { return *options_.credentials; }
   // Closes every link, without events. `done` is called when gRPC has released all of them, or
   // after two seconds.
   void stop(std::function<void()> done);
@@ -116,6 +122,8 @@ class GrpcControlPlane final : public engine::ControlPlane {
     TicksMs bytes_paid_ms = 0;
     std::shared_ptr<grpc::Channel> channel;
     std::string trouble;          // The reason why the last dial failed; empty if it succeeded.
+    std::string serial;           // Of the peer's certificate, if it has any.
+    std::string refused;          // Why the peer that answered the last dial may not stay.
     TicksMs trouble_said_ms = 0;  // The time of the last log line about it; 0: never.
     std::shared_ptr<rpc::Stream> stream;
     uint64_t stream_number = 0;  // Events of an older stream are stale.
@@ -158,6 +166,11 @@ class GrpcControlPlane final : public engine::ControlPlane {
   Link* up(engine::LinkId id);
   // Returns true if the peer may stay.
   bool greet(Link& link, const v1::Hello& hello);
+  // Returns what is wrong with a hello that names this node; "" if nothing is. Notes the peer's
+  // certificate.
+  std::string doubt(Link& link, const std::string& node_id) const;
+  // Ends links with peers whose certificates have been revoked.
+  void drop_revoked();
   void lose(engine::LinkId id, const Status& status);
   // Forgets a link that has no users any more.
   void forget(engine::LinkId id);
@@ -192,6 +205,7 @@ class GrpcControlPlane final : public engine::ControlPlane {
   boost::asio::steady_timer timer_;
   int open_streams_ = 0;
   TicksMs watch_due_ms_ = 0;
+  uint64_t seen_certificates_ = 0;  // The version of the files that links were last compared with.
   bool stopped_ = false;
   std::function<void()> on_stopped_;
   const std::shared_ptr<Arrivals> arrivals_ = std::make_shared<Arrivals>();

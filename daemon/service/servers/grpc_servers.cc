@@ -67,10 +67,10 @@ GrpcServers::GrpcServers(const engine::LoopPoster& control_loop, engine::Engine&
                          const std::function<bool()>& is_well, std::optional<gid_t> admin_group)
     : plane_(plane),
       local_callers_(admin_group),
-      prober_(membership, info),
+      prober_(membership, info, plane.credentials()),
       control_(plane),
       agent_(control_loop, engine, membership, info),
-      probe_(control_loop, engine, membership, info, prober_),
+      probe_(control_loop, engine, membership, info, plane.credentials(), prober_),
       network_admin_(control_loop, engine, plane, metrics, info, prober_),
       local_admin_(control_loop, engine, plane, metrics, info, prober_),
       network_(is_well),
@@ -103,7 +103,7 @@ Result<std::string> GrpcServers::bind(const std::string& host, int port) {
   grpc::ServerBuilder network;
   to_network_ = network.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-      grpc::InsecureServerCredentials());
+      plane_.credentials().server());
   bound(network);
   network.RegisterService(&control_.grpc_service());
   network.RegisterService(&probe_.grpc_service());
@@ -129,10 +129,11 @@ Result<std::string> GrpcServers::bind(const std::string& host, int port) {
 }
 
 void GrpcServers::serve() {
-  control_.serve(*network_.queue, network_callers_);
-  probe_.serve(*network_.queue, network_callers_);
-  network_admin_.serve(*network_.queue, network_callers_);
-  network_.health.serve(*network_.queue, network_callers_);
+  const security::Callers& from_network = plane_.credentials().callers();
+  control_.serve(*network_.queue, from_network);
+  probe_.serve(*network_.queue, from_network);
+  network_admin_.serve(*network_.queue, from_network);
+  network_.health.serve(*network_.queue, from_network);
   agent_.serve(*local_.queue, local_callers_);
   local_admin_.serve(*local_.queue, local_callers_);
   local_.health.serve(*local_.queue, local_callers_);

@@ -76,7 +76,6 @@ class GrpcServers {
   static void prepare(Served& served, grpc::ServerBuilder& builder);
 
   GrpcControlPlane& plane_;
-  const security::EverybodyIs network_callers_{security::Caller::Kind::kNetwork};
   LocalCallers local_callers_;
   Prober prober_;
   ControlService control_;

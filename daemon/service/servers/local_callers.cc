@@ -18,13 +18,14 @@ bool LocalCallers::is_operator(const session::Credentials& peer,
 void LocalCallers::note(int fd, const session::Credentials& peer,
                         const std::vector<gid_t>& groups) {
   using Kind = security::Caller::Kind;
-  const security::Caller caller{is_operator(peer, groups) ? Kind::kOperator : Kind::kUser,
-                                peer.uid};
+  const security::Caller caller{
+      is_operator(peer, groups) ? Kind::kOperator : Kind::kUser, peer.uid, {}};
   const MutexLock lock(mutex_);
   by_fd_[fd] = caller;
 }
 
-security::Caller LocalCallers::find(const std::string& peer) const {
+security::Caller LocalCallers::find(const security::Connection& connection) const {
+  const std::string& peer = connection.peer;
   int fd = -1;
   if (!peer.starts_with("fd:")) return {};
   std::from_chars(peer.data() + 3, peer.data() + peer.size(), fd);

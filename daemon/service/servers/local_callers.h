@@ -21,8 +21,8 @@ class LocalCallers final : public security::Callers {
   // Must be called before gRPC is given the descriptor. `groups` are those that the process has
   // beside its first one.
   void note(int fd, const session::Credentials& peer, const std::vector<gid_t>& groups);
-  // `peer` is "fd:N".
-  security::Caller find(const std::string& peer) const override;
+  // The connection's name is "fd:N".
+  security::Caller find(const security::Connection& connection) const override;
 
  private:
   bool is_operator(const session::Credentials& peer, const std::vector<gid_t>& groups) const;

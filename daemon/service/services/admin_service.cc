@@ -191,6 +191,13 @@ void AdminService::fill(v1::GetStatusReply& reply, const security::Caller&) cons
   reply.add_transports(info_.transport);
   reply.set_rdma_fallbacks(static_cast<int64_t>(metrics_.daemon().rdma_fallbacks.Value()));
   reply.set_rdma_trouble(info_.rdma_trouble);
+  reply.set_protection(info_.protection);
+  if (security::TlsFolder* const folder = control_plane_.credentials().folder()) {
+    const security::CertificateFacts own = folder->files()->own;
+    reply.set_identity(to_uri(own.identity));
+    reply.set_certificate_expiry(own.not_after.time_since_epoch().count());
+    reply.set_certificate_trouble(folder->trouble());
+  }
   for (const std::string& label : info_.labels) reply.add_labels(label);
   reply.set_gpu_workers(static_cast<int32_t>(metrics_.daemon().gpu_workers.Value()));
   reply.set_gpu_workers_without_mps(

@@ -62,7 +62,7 @@ Result<v1::Probe::Stub*> ErrandDesk::stub_of(const std::string& prober) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   stub = v1::Probe::NewStub(
-      grpc::CreateCustomChannel(target.value(), grpc::InsecureChannelCredentials(), arguments));
+      grpc::CreateCustomChannel(target.value(), credentials_.channel(), arguments));
   return stub.get();
 }
 
@@ -82,7 +82,13 @@ Result<v1::Explanation> ErrandDesk::ask(const v1::Errand& errand) {
     const MutexLock lock(mutex_);
     call_ = nullptr;
   }
-  if (status.ok()) return explanation;
+  if (status.ok() && rpc::is_node(credentials_, context, errand.prober())) return explanation;
+  if (status.ok()) {
+    stubs_.erase(errand.prober());
+    return Status(Code::kPermission, "the daemon at the address of node " + errand.prober() +
+                                         " in the --nodes of node " + info_.node_id +
+                                         " has the certificate of another one");
+  }
   // A prober that has moved is looked for anew.
   stubs_.erase(errand.prober());
   return Status(Code::kUnavailable, "node " + info_.node_id + " asked node " + errand.prober() +

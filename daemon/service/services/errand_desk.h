@@ -14,6 +14,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include "daemon/base/mutex.h"
+#include "daemon/rpc/credentials.h"
 #include "daemon/service/members/daemon_info.h"
 #include "daemon/service/members/membership.h"
 #include "rueda/v1/probe.grpc.pb.h"
@@ -26,9 +27,10 @@ class ErrandDesk {
   // once.
   using Done = std::function<void(const Result<v1::Explanation>&)>;
 
-  // Both must outlive the desk.
-  ErrandDesk(const Membership& membership, const DaemonInfo& info)
-      : membership_(membership), info_(info) {}
+  // All of them must outlive the desk.
+  ErrandDesk(const Membership& membership, const DaemonInfo& info,
+             const rpc::Credentials& credentials)
+      : membership_(membership), info_(info), credentials_(credentials) {}
   ~ErrandDesk() { stop(); }
 
   // Asks the prober what the errand is. May be called on any thread. Errors: kInvalidArgument (the
@@ -51,6 +53,7 @@ class ErrandDesk {
 
   const Membership& membership_;
   const DaemonInfo& info_;
+  const rpc::Credentials& credentials_;
   // They are for the desk's thread alone.
   std::map<std::string, std::unique_ptr<v1::Probe::Stub>> stubs_;
   Mutex mutex_;

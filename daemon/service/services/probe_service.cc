@@ -7,6 +7,7 @@
 
 #include "daemon/base/host_port.h"
 #include "daemon/base/limits.h"
+#include "daemon/base/one_line.h"
 #include "daemon/engine/ports/data_address.h"
 
 namespace rueda::service {
@@ -67,6 +68,12 @@ void ProbeService::serve(rpc::CallQueue& queue, const security::Callers& callers
 template <class AnyCall>
 void ProbeService::look_into(AnyCall& call, v1::Explanation::WhatCase expected,
                              void (ProbeService::*act)(AnyCall&, const v1::Explanation&)) {
+  const security::Caller& caller = call.caller();
+  if (caller.kind == security::Caller::Kind::kNode && caller.name != call.request().prober()) {
+    return call.fail(
+        {grpc::StatusCode::FAILED_PRECONDITION,
+         "node " + caller.name + " has no errands of node " + one_line(call.request().prober())});
+  }
   desk_.explain(
       call.request(), [this, &call, expected, act](const Result<v1::Explanation>& explanation) {
         if (!explanation.is_ok()) return call.fail(refusal(explanation.status()));

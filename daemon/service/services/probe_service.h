@@ -21,13 +21,14 @@ namespace rueda::service {
 class ProbeService {
  public:
   ProbeService(const engine::LoopPoster& control_loop, engine::Engine& engine,
-               const Membership& membership, const DaemonInfo& info, Prober& prober)
+               const Membership& membership, const DaemonInfo& info,
+               const rpc::Credentials& credentials, Prober& prober)
       : control_loop_(control_loop),
         engine_(engine),
         membership_(membership),
         info_(info),
         prober_(prober),
-        desk_(membership, info) {}
+        desk_(membership, info, credentials) {}
 
   // Returns the service for the builder of the one server that it is part of.
   grpc::Service& grpc_service() { return service_; }

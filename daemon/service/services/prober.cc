@@ -43,8 +43,8 @@ std::string random_bytes(size_t count) {
 
 class Prober::Run {
  public:
-  Run(const Membership& membership, const std::string& self)
-      : membership_(membership), self_(self) {}
+  Run(const Membership& membership, const std::string& self, const rpc::Credentials& credentials)
+      : membership_(membership), self_(self), credentials_(credentials) {}
 
   Result<v1::ProbeReply> run();
   // May be called on any thread.
@@ -76,6 +76,7 @@ class Prober::Run {
 
   const Membership& membership_;
   const std::string self_;
+  const rpc::Credentials& credentials_;
   const double began_s_ = steady_now_s();
   std::vector<Node> nodes_;
   uint64_t probe_ = 0;  // It is set before the first errand is given out.
@@ -123,7 +124,7 @@ Status Prober::Run::find_nodes() {
       return {target.status().code(), "node " + id + ": " + target.status().message()};
     }
     const auto channel =
-        grpc::CreateCustomChannel(target.value(), grpc::InsecureChannelCredentials(), arguments);
+        grpc::CreateCustomChannel(target.value(), credentials_.channel(), arguments);
     nodes_.push_back({id, address, v1::Probe::NewStub(channel)});
   }
   std::random_device device;
@@ -251,8 +252,9 @@ Status Prober::Run::tell_all() {
   return Status::ok();
 }
 
-Prober::Prober(const Membership& membership, const DaemonInfo& info)
-    : membership_(membership), info_(info) {}
+Prober::Prober(const Membership& membership, const DaemonInfo& info,
+               const rpc::Credentials& credentials)
+    : membership_(membership), info_(info), credentials_(credentials) {}
 
 Prober::~Prober() { stop(); }
 
@@ -265,7 +267,7 @@ uint64_t Prober::start(Done done) {
     return 0;
   }
   if (thread_.joinable()) thread_.join();  // The thread will not take the mutex again.
-  run_ = std::make_unique<Run>(membership_, info_.node_id);
+  run_ = std::make_unique<Run>(membership_, info_.node_id, credentials_);
   thread_ = std::thread([this, done = std::move(done), run = run_.get()] {
     ::pthread_setname_np(::pthread_self(), "rueda-probe");
     const Result<v1::ProbeReply> result = run->run();

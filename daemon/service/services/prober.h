@@ -11,6 +11,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include "daemon/base/mutex.h"
+#include "daemon/rpc/credentials.h"
 #include "daemon/service/members/daemon_info.h"
 #include "daemon/service/members/membership.h"
 #include "rueda/v1/admin.pb.h"
@@ -24,8 +25,8 @@ class Prober {
   // once.
   using Done = std::function<void(const Result<v1::ProbeReply>&)>;
 
-  // Both must outlive the prober.
-  Prober(const Membership& membership, const DaemonInfo& info);
+  // All of them must outlive the prober.
+  Prober(const Membership& membership, const DaemonInfo& info, const rpc::Credentials& credentials);
   ~Prober();  // It calls stop().
 
   // Starts a probe. `done` is called once. Returns the probe's number, or 0 if it was refused.
@@ -43,6 +44,7 @@ class Prober {
 
   const Membership& membership_;
   const DaemonInfo& info_;
+  const rpc::Credentials& credentials_;
   Mutex mutex_;
   std::unique_ptr<Run> run_ RUEDA_GUARDED_BY(mutex_);  // The probe under way.
   uint64_t number_ RUEDA_GUARDED_BY(mutex_) = 0;       // The number of the last probe.

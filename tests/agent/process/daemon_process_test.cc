@@ -33,11 +33,12 @@ TEST(DaemonProcess, RefusesOtherLines) {
 TEST(DaemonProcess, PutsTheUsersFlagsLast) {
   const DaemonRequest request{
       "/x/ruedad", "n0", "@s", "0.0.0.0", "warn", "0,2", {"--fusion-threshold=1"}};
-  EXPECT_THAT(daemon_argv(request, 7),
-              testing::ElementsAre("/x/ruedad", "--private", "--node-id", "n0", "--socket", "@s",
-                                   "--listen-host", "0.0.0.0", "--control-port", "0", "--data-port",
-                                   "0", "--http-port", "0", "--ready-fd", "7", "--leash-fd", "0",
-                                   "--log-level", "warn", "--cpus", "0,2", "--fusion-threshold=1"));
+  EXPECT_THAT(
+      daemon_argv(request, 7),
+      testing::ElementsAre("/x/ruedad", "--private", "--node-id", "n0", "--socket", "@s",
+                           "--listen-host", "0.0.0.0", "--control-port", "0", "--data-port", "0",
+                           "--http-port", "0", "--ready-fd", "7", "--leash-fd", "0", "--log-level",
+                           "warn", "--insecure", "--cpus", "0,2", "--fusion-threshold=1"));
 }
 
 TEST(DaemonProcess, NamesAMissingRuedad) {

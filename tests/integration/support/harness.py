@@ -168,6 +168,8 @@ class Daemon(Program):
         env = {**env, FAULT: fault} if fault else env
         command = [*inside, program(FAULTY_RUEDAD if fault else "ruedad"), "--private", "--listen-host", host, "--node-id", node_id,
                    "--socket", self.socket, "--ready-fd", str(write_end), *arguments]
+        if not host.startswith("127.") and "--tls-dir" not in arguments:
+            command.append("--insecure")
         super().__init__(command, env, pass_fds=[write_end])
         os.close(write_end)
         with os.fdopen(read_end) as ready:

@@ -3,6 +3,7 @@
 // jobs.
 #include <chrono>
 #include <fstream>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 
 #include "daemon/security/policy.h"
 #include "rueda/v1/probe.pb.h"
+#include "tests/service/certificates.h"
 #include "tests/service/servers/grpc_servers.h"
 #include "tests/support/paths.h"
 
@@ -32,8 +34,12 @@ constexpr gid_t kAdmins = 54'400;
 
 // Returns the methods of all services in the daemon's protos, and those that are written by hand.
 std::set<std::string> methods_there_are() {
-  std::set<std::string> names{"grpc.health.v1.Health/Check", "grpc.health.v1.Health/Watch",
-                              "rueda.v1.Data/Frames"};
+  std::set<std::string> names{"grpc.health.v1.Health/Check",
+                              "grpc.health.v1.Health/Watch",
+                              "rueda.v1.Data/Frames",
+                              "GET /metrics",
+                              "GET /healthz",
+                              "GET /readyz"};
   for (const google::protobuf::FileDescriptor* const file :
        {v1::AgentRequest::descriptor()->file(), v1::ProbeReply::descriptor()->file(),
         v1::LinkMessage::descriptor()->file(), v1::Errand::descriptor()->file()}) {
@@ -51,7 +57,8 @@ std::set<std::string> methods_there_are() {
 
 class AuthorisationTest : public GrpcServersTest {
  protected:
-  AuthorisationTest() : GrpcServersTest(kAdmins) {}
+  explicit AuthorisationTest(std::shared_ptr<const rpc::Credentials> credentials = {})
+      : GrpcServersTest(kAdmins, std::move(credentials)) {}
 
   // Calls a method of any shape with an empty message, and breaks it off after a while.
   grpc::Status call(const std::shared_ptr<grpc::Channel>& channel, std::string_view method) {
@@ -78,15 +85,19 @@ class AuthorisationTest : public GrpcServersTest {
       return status;
     });
   }
-  // Returns a channel of such a caller.
-  std::shared_ptr<grpc::Channel> channel_of(Caller::Kind kind) {
-    switch (kind) {
-      case Caller::Kind::kNetwork: return network();
-      case Caller::Kind::kUser: return local(kAlice);
-      case Caller::Kind::kOperator: return local(kAlice, kAdmins);
-      case Caller::Kind::kNobody: break;
+  // Calls all methods over a channel, as a caller of a kind.
+  void expect_as_the_table_says(const std::shared_ptr<grpc::Channel>& channel, Caller::Kind kind) {
+    for (const security::Rule& rule : security::rules()) {
+      // Frames are on the data port, and pages on the HTTP port.
+      if (rule.action == Action::kCarryFrames || rule.method.starts_with("GET ")) continue;
+      const grpc::Status status = call(channel, rule.method);
+      // A method that is not on the server at all is as good as refused.
+      const bool is_refused = status.error_code() == grpc::StatusCode::PERMISSION_DENIED ||
+                              status.error_code() == grpc::StatusCode::UNIMPLEMENTED;
+      const bool may = security::scope_of(rule.action, kind) != Scope::kNothing;
+      EXPECT_NE(is_refused, may) << rule.method << " by caller " << static_cast<int>(kind) << ": "
+                                 << status.error_message();
     }
-    return nullptr;
   }
   std::vector<std::string> jobs_seen(const std::shared_ptr<grpc::Channel>& channel) {
     grpc::ClientContext context;
@@ -112,7 +123,8 @@ TEST(AuthorisationTable, IsThatOfTheDocumentation) {
   std::ifstream file(testing_support::source_path("docs/operations.md"));
   std::set<std::string> written;
   for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("| `rueda.v1.") || line.starts_with("| `grpc.health."))
+    if (line.starts_with("| `rueda.v1.") || line.starts_with("| `grpc.health.") ||
+        line.starts_with("| `GET /"))
       written.insert(line);
   }
   std::set<std::string> wanted;
@@ -129,25 +141,46 @@ TEST(AuthorisationTable, IsThatOfTheDocumentation) {
 TEST(AuthorisationTable, OfAnUnknownConnectionNothingButHealthIsAnswered) {
   for (const security::Rule& rule : security::rules()) {
     const Status may = security::check(rule.action, {});
-    EXPECT_EQ(may.is_ok(), rule.method.starts_with("grpc.health")) << rule.method;
+    const bool is_of_health = rule.method.starts_with("grpc.health") ||
+                              rule.method == "GET /healthz" || rule.method == "GET /readyz";
+    EXPECT_EQ(may.is_ok(), is_of_health) << rule.method;
   }
 }
 
 TEST_F(AuthorisationTest, EveryCallerIsAnsweredAsTheTableSays) {
-  for (const Caller::Kind kind :
-       {Caller::Kind::kNetwork, Caller::Kind::kUser, Caller::Kind::kOperator}) {
-    const auto channel = channel_of(kind);
-    for (const security::Rule& rule : security::rules()) {
-      if (rule.action == Action::kCarryFrames) continue;  // It is on the data port.
-      const grpc::Status status = call(channel, rule.method);
-      // A method that is not on the server at all is as good as refused.
-      const bool is_refused = status.error_code() == grpc::StatusCode::PERMISSION_DENIED ||
-                              status.error_code() == grpc::StatusCode::UNIMPLEMENTED;
-      const bool may = security::scope_of(rule.action, kind) != Scope::kNothing;
-      EXPECT_NE(is_refused, may) << rule.method << " by caller " << static_cast<int>(kind) << ": "
-                                 << status.error_message();
-    }
+  expect_as_the_table_says(network(), Caller::Kind::kNetwork);
+  expect_as_the_table_says(local(kAlice), Caller::Kind::kUser);
+  expect_as_the_table_says(local(kAlice, kAdmins), Caller::Kind::kOperator);
+}
+
+class LoopbackTest : public AuthorisationTest {
+ protected:
+  LoopbackTest() : AuthorisationTest(std::make_shared<rpc::Credentials>(Caller::Kind::kMachine)) {}
+};
+
+TEST_F(LoopbackTest, WhoeverIsOnTheMachineIsAnsweredAsTheTableSays) {
+  expect_as_the_table_says(network(), Caller::Kind::kMachine);
+}
+
+class BearersTest : public AuthorisationTest {
+ protected:
+  explicit BearersTest(
+      std::shared_ptr<testing::Authority> authority = std::make_shared<testing::Authority>())
+      : AuthorisationTest(authority->credentials(authority->issue(security::Role::kNode, "n0"))),
+        authority_(std::move(authority)) {}
+
+  const std::shared_ptr<testing::Authority> authority_;
+};
+
+TEST_F(BearersTest, AreAnsweredAsTheTableSays) {
+  for (const security::Role role :
+       {security::Role::kNode, security::Role::kMetrics, security::Role::kOperator}) {
+    expect_as_the_table_says(authority_->channel(address_, authority_->issue(role, "x")),
+                             security::kind_of(role));
   }
+  expect_as_the_table_says(local(kAlice), Caller::Kind::kUser);
+  EXPECT_EQ(call(network(), "rueda.v1.Admin/GetStatus").error_code(),
+            grpc::StatusCode::UNAVAILABLE);
 }
 
 TEST_F(AuthorisationTest, UsersSeeTheirOwnJobsAndOperatorsAll) {

@@ -21,7 +21,9 @@ namespace rueda::service {
 
 class GrpcServersTest : public ::testing::Test {
  protected:
-  explicit GrpcServersTest(std::optional<gid_t> admin_group = {}) : admin_group_(admin_group) {}
+  explicit GrpcServersTest(std::optional<gid_t> admin_group = {},
+                           std::shared_ptr<const rpc::Credentials> credentials = {})
+      : credentials_(std::move(credentials)), admin_group_(admin_group) {}
 
   void SetUp() override {
     options_.node_id = info_.node_id = "n0";
@@ -81,11 +83,21 @@ class GrpcServersTest : public ::testing::Test {
     return made;
   }
 
+  ControlPlaneOptions plane_options() const {
+    ControlPlaneOptions options;
+    options.node_id = "n0";
+    options.incarnation = 1;
+    options.timeout_ms = 60'000;
+    if (credentials_) options.credentials = credentials_;
+    return options;
+  }
+
+  const std::shared_ptr<const rpc::Credentials> credentials_;
   testing::Loop loop_;
   observe::Metrics metrics_{{"0", "n0", "none"}};
   engine::EngineOptions options_;
   engine::DataLoops data_loops_{one_loop()};
-  GrpcControlPlane plane_{loop_.io(), metrics_, {"n0", 1, 60'000}};
+  GrpcControlPlane plane_{loop_.io(), metrics_, plane_options()};
   engine::Engine engine_{
       engine::EngineContext{loop_.io(), data_loops_, plane_, metrics_, options_, "data:1"}};
   const engine::LoopPoster poster_{loop_.io()};

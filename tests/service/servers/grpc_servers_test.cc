@@ -264,13 +264,13 @@ TEST(LocalCallers, AreFoundByDescriptor) {
   LocalCallers callers(gid_t{1003});
   callers.note(7, {100, 1000, 1000}, {});
   callers.note(8, {101, 1001, 1003}, {});
-  EXPECT_EQ(callers.find("fd:7").uid, 1000u);
-  EXPECT_EQ(callers.find("fd:7").kind, Kind::kUser);
-  EXPECT_EQ(callers.find("fd:8").kind, Kind::kOperator);
+  EXPECT_EQ(callers.find({"fd:7", ""}).uid, 1000u);
+  EXPECT_EQ(callers.find({"fd:7", ""}).kind, Kind::kUser);
+  EXPECT_EQ(callers.find({"fd:8", ""}).kind, Kind::kOperator);
   callers.note(7, {102, 1002, 1002}, {});
-  EXPECT_EQ(callers.find("fd:7").uid, 1002u) << "the descriptor was used again";
+  EXPECT_EQ(callers.find({"fd:7", ""}).uid, 1002u) << "the descriptor was used again";
   for (const char* peer : {"", "fd:", "fd:9", "ipv4:127.0.0.1:7", "fd:x", "7", "unix:7"}) {
-    EXPECT_EQ(callers.find(peer).kind, Kind::kNobody) << peer;
+    EXPECT_EQ(callers.find({peer, ""}).kind, Kind::kNobody) << peer;
   }
 }
 
@@ -279,8 +279,8 @@ TEST(LocalCallers, AllGroupsOfAProcessCount) {
   LocalCallers callers(gid_t{1003});
   callers.note(7, {100, 1000, 1000}, {1002, 1003});
   callers.note(8, {100, 1000, 1000}, {1002, 1004});
-  EXPECT_EQ(callers.find("fd:7").kind, security::Caller::Kind::kOperator);
-  EXPECT_EQ(callers.find("fd:8").kind, security::Caller::Kind::kUser);
+  EXPECT_EQ(callers.find({"fd:7", ""}).kind, security::Caller::Kind::kOperator);
+  EXPECT_EQ(callers.find({"fd:8", ""}).kind, security::Caller::Kind::kUser);
 }
 
 TEST_F(GrpcServersTest, TheNetworkCannotAskForAProbe) {

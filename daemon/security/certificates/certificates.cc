@@ -1,0 +1,450 @@
+#include "daemon/security/certificates/certificates.h"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <optional>
+
+#include <arpa/inet.h>
+#include <openssl/bio.h>
+#include <openssl/bn.h>
+#include <openssl/ec.h>
+#include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <openssl/rand.h>
+#include <openssl/x509.h>
+#include <openssl/x509v3.h>
+
+#include "daemon/base/one_line.h"
+
+namespace rueda::security {
+namespace {
+
+template <class T, void (*free)(T*)>
+struct Free {
+  void operator()(T* object) const { free(object); }
+};
+template <class T, void (*free)(T*)>
+using Owned = std::unique_ptr<T, Free<T, free>>;
+
+void free_bio(BIO* bio) { ::BIO_free_all(bio); }
+void free_names(GENERAL_NAMES* names) { ::GENERAL_NAMES_free(names); }
+
+using Bio = Owned<BIO, free_bio>;
+using Key = Owned<EVP_PKEY, ::EVP_PKEY_free>;
+using Certificate = Owned<X509, ::X509_free>;
+using List = Owned<X509_CRL, ::X509_CRL_free>;
+using Number = Owned<BIGNUM, ::BN_free>;
+using Integer = Owned<ASN1_INTEGER, ::ASN1_INTEGER_free>;
+using Time = Owned<ASN1_TIME, ::ASN1_TIME_free>;
+using Extension = Owned<X509_EXTENSION, ::X509_EXTENSION_free>;
+using Names = Owned<GENERAL_NAMES, free_names>;
+using Store = Owned<X509_STORE, ::X509_STORE_free>;
+using Context = Owned<X509_STORE_CTX, ::X509_STORE_CTX_free>;
+
+constexpr int kSerialBytes = 16;
+constexpr std::string_view kScheme = "spiffe://";
+// A certificate is valid a little before it is made: the clocks of other machines may be behind.
+constexpr auto kBefore = std::chrono::minutes(5);
+// How long a list of revoked certificates says that it is good for; it is read whatever it says.
+constexpr std::chrono::days kListLife{3650};
+
+Status bad(const std::string& what) { return {Code::kInvalidArgument, what}; }
+
+// Returns an error with what OpenSSL says.
+Status failed(const std::string& what) {
+  const unsigned long error = ::ERR_peek_last_error();
+  ::ERR_clear_error();
+  const char* const why = error == 0 ? nullptr : ::ERR_reason_error_string(error);
+  return {Code::kInternal, "cannot " + what + (why == nullptr ? "" : std::string(": ") + why)};
+}
+
+Bio reader(std::string_view text) {
+  return Bio(::BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
+}
+
+template <class Write>
+Result<std::string> written(const char* what, const Write& write) {
+  const Bio bio(::BIO_new(::BIO_s_mem()));
+  if (!bio || write(bio.get()) != 1) return failed(what);
+  char* bytes = nullptr;
+  const long size = ::BIO_get_mem_data(bio.get(), &bytes);
+  return std::string(bytes, static_cast<size_t>(size));
+}
+
+std::vector<Certificate> read_all(std::string_view pem) {
+  std::vector<Certificate> all;
+  const Bio bio = reader(pem);
+  while (X509* one = ::PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr)) {
+    all.emplace_back(one);
+  }
+  ::ERR_clear_error();
+  return all;
+}
+
+Result<Certificate> read_first(std::string_view pem) {
+  Certificate first(::PEM_read_bio_X509(reader(pem).get(), nullptr, nullptr, nullptr));
+  if (first) return first;
+  ::ERR_clear_error();
+  return bad("there is no certificate in it (PEM)");
+}
+
+// A key with a password would have gRPC or a terminal asked for it.
+int no_password(char*, int, int, void*) { return -1; }
+
+Result<Key> read_key(std::string_view pem) {
+  Key key(::PEM_read_bio_PrivateKey(reader(pem).get(), nullptr, &no_password, nullptr));
+  if (key) return key;
+  ::ERR_clear_error();
+  return bad("there is no private key without a password in it (PEM)");
+}
+
+Result<Key> make_key() {
+  Key key(::EVP_EC_gen("P-256"));
+  if (!key) return failed("make a key");
+  return key;
+}
+
+Result<std::string> pem_of(const X509& certificate) {
+  return written("write a certificate",
+                 [&](BIO* bio) { return ::PEM_write_bio_X509(bio, &certificate); });
+}
+
+Result<std::string> pem_of(const EVP_PKEY& key) {
+  return written("write a key", [&](BIO* bio) {
+    return ::PEM_write_bio_PKCS8PrivateKey(bio, &key, nullptr, nullptr, 0, nullptr, nullptr);
+  });
+}
+
+time_t to_time_t(WallTime time) { return std::chrono::system_clock::to_time_t(time); }
+
+WallTime time_of(const ASN1_TIME* time) {
+  tm parts{};
+  if (::ASN1_TIME_to_tm(time, &parts) != 1) return {};
+  return std::chrono::time_point_cast<std::chrono::seconds>(
+      std::chrono::system_clock::from_time_t(::timegm(&parts)));
+}
+
+std::string serial_of(const ASN1_INTEGER* serial) {
+  const Number number(::ASN1_INTEGER_to_BN(serial, nullptr));
+  char* const digits = number ? ::BN_bn2hex(number.get()) : nullptr;
+  std::string text = digits == nullptr ? "" : digits;
+  ::OPENSSL_free(digits);
+  text.erase(0, std::min(text.find_first_not_of('0'), text.size()));
+  return text;
+}
+
+bool set_random_serial(X509& certificate) {
+  std::array<unsigned char, kSerialBytes> bytes{};
+  if (::RAND_bytes(bytes.data(), kSerialBytes) != 1) return false;
+  bytes[0] = static_cast<unsigned char>((bytes[0] & 0x7f) | 0x40);  // Positive, and never short.
+  const Number number(::BN_bin2bn(bytes.data(), kSerialBytes, nullptr));
+  return number && ::BN_to_ASN1_INTEGER(number.get(), ::X509_get_serialNumber(&certificate));
+}
+
+bool set_name(X509_NAME* name, const std::string& common) {
+  // Nobody reads it but people; it has 64 characters at most (RFC 5280, appendix A.1).
+  const std::string text = common.substr(0, 64);
+  return ::X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_UTF8,
+                                      reinterpret_cast<const unsigned char*>(text.data()),
+                                      static_cast<int>(text.size()), -1, 0) == 1;
+}
+
+bool add(X509& certificate, X509& issuer, int nid, const std::string& value) {
+  X509V3_CTX context;
+  X509V3_set_ctx_nodb(&context);
+  ::X509V3_set_ctx(&context, &issuer, &certificate, nullptr, nullptr, 0);
+  const Extension extension(::X509V3_EXT_conf_nid(nullptr, &context, nid, value.c_str()));
+  return extension && ::X509_add_ext(&certificate, extension.get(), -1) == 1;
+}
+
+bool set_times(X509& certificate, WallTime from, WallTime to) {
+  return ::ASN1_TIME_set(::X509_getm_notBefore(&certificate), to_time_t(from)) != nullptr &&
+         ::ASN1_TIME_set(::X509_getm_notAfter(&certificate), to_time_t(to)) != nullptr;
+}
+
+// Returns a certificate to which extensions and the signature are still to be added, or null.
+Certificate blank(EVP_PKEY& key, const std::string& name, WallTime to) {
+  Certificate made(::X509_new());
+  const bool is_made = made && ::X509_set_version(made.get(), X509_VERSION_3) == 1 &&
+                       set_random_serial(*made) && set_times(*made, wall_now() - kBefore, to) &&
+                       ::X509_set_pubkey(made.get(), &key) == 1 &&
+                       set_name(::X509_get_subject_name(made.get()), name);
+  return is_made ? std::move(made) : nullptr;
+}
+
+bool is_ip(const std::string& host) {
+  in6_addr address{};
+  return ::inet_pton(AF_INET, host.c_str(), &address) == 1 ||
+         ::inet_pton(AF_INET6, host.c_str(), &address) == 1;
+}
+
+// Names are checked, because OpenSSL's notation gives commas and colons a meaning.
+bool is_host_name(const std::string& host) {
+  return !host.empty() && host.size() <= 253 && std::all_of(host.begin(), host.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '-' || c == '*' || c == '_';
+  });
+}
+
+Result<std::string> alternative_names(const Identity& identity,
+                                      const std::vector<std::string>& hosts) {
+  std::string names = "URI:" + to_uri(identity);
+  for (const std::string& host : hosts) {
+    if (!is_ip(host) && !is_host_name(host)) {
+      return bad("\"" + one_line(host) + "\" is no host name and no IP address");
+    }
+    names += (is_ip(host) ? ",IP:" : ",DNS:") + host;
+  }
+  return names;
+}
+
+std::string text_of(const ASN1_STRING* text) {
+  return {reinterpret_cast<const char*>(::ASN1_STRING_get0_data(text)),
+          static_cast<size_t>(::ASN1_STRING_length(text))};
+}
+
+std::string ip_text(const ASN1_OCTET_STRING* bytes) {
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  const int family = ::ASN1_STRING_length(bytes) == 4 ? AF_INET : AF_INET6;
+  if (family == AF_INET6 && ::ASN1_STRING_length(bytes) != 16) return "?";
+  const char* const shown =
+      ::inet_ntop(family, ::ASN1_STRING_get0_data(bytes), text.data(), text.size());
+  return shown == nullptr ? "?" : shown;
+}
+
+struct AlternativeNames {
+  std::vector<std::string> uris;
+  std::vector<std::string> hosts;
+};
+
+AlternativeNames names_of(const X509& certificate) {
+  AlternativeNames found;
+  const Names names(static_cast<GENERAL_NAMES*>(
+      ::X509_get_ext_d2i(&certificate, NID_subject_alt_name, nullptr, nullptr)));
+  for (int i = 0; i < sk_GENERAL_NAME_num(names.get()); ++i) {
+    const GENERAL_NAME* const name = sk_GENERAL_NAME_value(names.get(), i);
+    if (name->type == GEN_URI) found.uris.push_back(text_of(name->d.uniformResourceIdentifier));
+    if (name->type == GEN_DNS) found.hosts.push_back(one_line(text_of(name->d.dNSName)));
+    if (name->type == GEN_IPADD) found.hosts.push_back(ip_text(name->d.iPAddress));
+  }
+  return found;
+}
+
+struct Authority {
+  Certificate certificate;
+  Key key;
+  std::string trust_domain;
+};
+
+Result<Authority> read_authority(const KeyPair& pair) {
+  Result<Certificate> certificate = read_first(pair.certificate);
+  if (!certificate.is_ok())
+    return bad("the authority's certificate: " + certificate.status().message());
+  Result<Key> key = read_key(pair.key);
+  if (!key.is_ok()) return bad("the authority's key: " + key.status().message());
+  if (::X509_check_private_key(certificate.value().get(), key.value().get()) != 1) {
+    ::ERR_clear_error();
+    return bad("the authority's key is not that of its certificate");
+  }
+  Result<std::string> domain = trust_domain_of(pair.certificate);
+  if (!domain.is_ok()) return domain.status();
+  return Authority{std::move(certificate).value(), std::move(key).value(),
+                   std::move(domain).value()};
+}
+
+Result<KeyPair> signed_pair(X509& certificate, EVP_PKEY& own_key, EVP_PKEY& signing_key) {
+  if (::X509_sign(&certificate, &signing_key, ::EVP_sha256()) <= 0) return failed("sign");
+  Result<std::string> text = pem_of(certificate);
+  if (!text.is_ok()) return text.status();
+  Result<std::string> key = pem_of(own_key);
+  if (!key.is_ok()) return key.status();
+  return KeyPair{std::move(text).value(), std::move(key).value()};
+}
+
+}  // namespace
+
+WallTime wall_now() {
+  return std::chrono::time_point_cast<std::chrono::seconds>(std::chrono::system_clock::now());
+}
+
+Result<KeyPair> make_authority(const std::string& trust_domain, std::chrono::days life) {
+  // An operator's identity serves to check the domain alone.
+  if (Status sound = check(Identity{trust_domain, Role::kOperator, "x"}); !sound.is_ok()) {
+    return sound;
+  }
+  const Result<Key> key = make_key();
+  if (!key.is_ok()) return key.status();
+  const Certificate made = blank(*key.value(), "Rueda CA of " + trust_domain, wall_now() + life);
+  const bool is_made =
+      made && ::X509_set_issuer_name(made.get(), ::X509_get_subject_name(made.get())) == 1 &&
+      add(*made, *made, NID_basic_constraints, "critical,CA:TRUE,pathlen:0") &&
+      add(*made, *made, NID_key_usage, "critical,keyCertSign,cRLSign") &&
+      add(*made, *made, NID_subject_key_identifier, "hash") &&
+      add(*made, *made, NID_subject_alt_name, "URI:" + std::string(kScheme) + trust_domain);
+  if (!is_made) return failed("make an authority");
+  return signed_pair(*made, *key.value(), *key.value());
+}
+
+Result<KeyPair> issue(const KeyPair& authority, const Identity& identity,
+                      const IssueOptions& options) {
+  const Result<Authority> signer = read_authority(authority);
+  if (!signer.is_ok()) return signer.status();
+  if (Status sound = check(identity); !sound.is_ok()) return sound;
+  if (identity.trust_domain != signer.value().trust_domain) {
+    return bad("the authority is for " + signer.value().trust_domain + ", not for " +
+               identity.trust_domain);
+  }
+  const Result<std::string> names = alternative_names(identity, options.hosts);
+  if (!names.is_ok()) return names.status();
+  const Result<Key> key = make_key();
+  if (!key.is_ok()) return key.status();
+  X509& issuer = *signer.value().certificate;
+  const WallTime end = std::min(wall_now() + options.life, time_of(::X509_get0_notAfter(&issuer)));
+  const std::string shown = std::string(to_string(identity.role)) + ' ' + identity.name;
+  const Certificate made = blank(*key.value(), shown, end);
+  const bool is_made = made &&
+                       ::X509_set_issuer_name(made.get(), ::X509_get_subject_name(&issuer)) == 1 &&
+                       add(*made, issuer, NID_basic_constraints, "critical,CA:FALSE") &&
+                       add(*made, issuer, NID_key_usage, "critical,digitalSignature") &&
+                       add(*made, issuer, NID_ext_key_usage,
+                           identity.role == Role::kNode ? "serverAuth,clientAuth" : "clientAuth") &&
+                       add(*made, issuer, NID_subject_key_identifier, "hash") &&
+                       add(*made, issuer, NID_authority_key_identifier, "keyid:always") &&
+                       add(*made, issuer, NID_subject_alt_name, names.value());
+  if (!is_made) return failed("make a certificate");
+  return signed_pair(*made, *key.value(), *signer.value().key);
+}
+
+Result<CertificateFacts> read_certificate(std::string_view pem) {
+  const Result<Certificate> read = read_first(pem);
+  if (!read.is_ok()) return read.status();
+  const X509& certificate = *read.value();
+  AlternativeNames names = names_of(certificate);
+  if (names.uris.size() != 1) {
+    return bad("a certificate for Rueda has one URI, its identity; this one has " +
+               std::to_string(names.uris.size()));
+  }
+  Result<Identity> identity = parse_identity(names.uris.front());
+  if (!identity.is_ok()) return identity.status();
+  return CertificateFacts{std::move(identity).value(),
+                          serial_of(::X509_get0_serialNumber(&certificate)),
+                          time_of(::X509_get0_notBefore(&certificate)),
+                          time_of(::X509_get0_notAfter(&certificate)), std::move(names.hosts)};
+}
+
+Result<std::string> trust_domain_of(std::string_view authority_pem) {
+  const Result<Certificate> read = read_first(authority_pem);
+  if (!read.is_ok()) return bad("the authority's certificate: " + read.status().message());
+  if (::X509_check_ca(read.value().get()) == 0) {
+    return bad("that is no authority's certificate: it may sign no others");
+  }
+  const AlternativeNames names = names_of(*read.value());
+  const bool has_one = names.uris.size() == 1 && names.uris.front().starts_with(kScheme);
+  if (!has_one) return bad("the authority names no trust domain (one URI, spiffe://NAME)");
+  const std::string domain = names.uris.front().substr(kScheme.size());
+  if (Status sound = check(Identity{domain, Role::kOperator, "x"}); !sound.is_ok()) return sound;
+  return domain;
+}
+
+Status check_pair(const KeyPair& pair, const std::string& authorities) {
+  const Result<Certificate> certificate = read_first(pair.certificate);
+  if (!certificate.is_ok()) return certificate.status();
+  const Result<Key> key = read_key(pair.key);
+  if (!key.is_ok()) return key.status();
+  if (::X509_check_private_key(certificate.value().get(), key.value().get()) != 1) {
+    ::ERR_clear_error();
+    return bad("the key is not that of the certificate");
+  }
+  const std::vector<Certificate> known = read_all(authorities);
+  if (known.empty()) return bad("there is no authority's certificate (PEM)");
+  const Store store(::X509_STORE_new());
+  for (const Certificate& one : known) ::X509_STORE_add_cert(store.get(), one.get());
+  const Context context(::X509_STORE_CTX_new());
+  if (!context ||
+      ::X509_STORE_CTX_init(context.get(), store.get(), certificate.value().get(), nullptr) != 1) {
+    return failed("check a certificate");
+  }
+  if (::X509_verify_cert(context.get()) == 1) return Status::ok();
+  ::ERR_clear_error();
+  return bad(std::string("the authority does not vouch for the certificate: ") +
+             ::X509_verify_cert_error_string(::X509_STORE_CTX_get_error(context.get())));
+}
+
+Result<RevocationList> RevocationList::read(const std::string& pem,
+                                            const std::string& authorities) {
+  RevocationList revoked;
+  if (pem.empty()) return revoked;
+  const List list(::PEM_read_bio_X509_CRL(reader(pem).get(), nullptr, nullptr, nullptr));
+  if (!list) {
+    ::ERR_clear_error();
+    return bad("there is no list of revoked certificates in it (PEM, X509 CRL)");
+  }
+  const std::vector<Certificate> known = read_all(authorities);
+  const bool is_signed = std::any_of(known.begin(), known.end(), [&](const Certificate& one) {
+    return ::X509_CRL_verify(list.get(), ::X509_get0_pubkey(one.get())) == 1;
+  });
+  ::ERR_clear_error();
+  if (!is_signed) return bad("none of the authorities has signed the list of revoked certificates");
+  STACK_OF(X509_REVOKED)* const entries = ::X509_CRL_get_REVOKED(list.get());
+  for (int i = 0; i < sk_X509_REVOKED_num(entries); ++i) {
+    const X509_REVOKED* const entry = sk_X509_REVOKED_value(entries, i);
+    revoked.serials_.push_back(serial_of(::X509_REVOKED_get0_serialNumber(entry)));
+  }
+  std::sort(revoked.serials_.begin(), revoked.serials_.end());
+  return revoked;
+}
+
+bool RevocationList::has(const std::string& serial) const {
+  return std::binary_search(serials_.begin(), serials_.end(), serial);
+}
+
+namespace {
+
+bool add_entry(X509_CRL& list, const std::string& serial) {
+  BIGNUM* parsed = nullptr;
+  const bool is_number = ::BN_hex2bn(&parsed, serial.c_str()) == static_cast<int>(serial.size());
+  const Number number(parsed);
+  if (!is_number || !number) return false;
+  const Integer integer(::BN_to_ASN1_INTEGER(number.get(), nullptr));
+  const Time now(::ASN1_TIME_set(nullptr, to_time_t(wall_now())));
+  Owned<X509_REVOKED, ::X509_REVOKED_free> entry(::X509_REVOKED_new());
+  const bool is_made = integer && now && entry &&
+                       ::X509_REVOKED_set_serialNumber(entry.get(), integer.get()) == 1 &&
+                       ::X509_REVOKED_set_revocationDate(entry.get(), now.get()) == 1;
+  // The list owns the entry once it has taken it.
+  return is_made && ::X509_CRL_add0_revoked(&list, entry.get()) == 1 && entry.release() != nullptr;
+}
+
+}  // namespace
+
+Result<std::string> revoke(const KeyPair& authority, const std::string& pem,
+                           const std::string& serial) {
+  const Result<Authority> signer = read_authority(authority);
+  if (!signer.is_ok()) return signer.status();
+  const Result<RevocationList> before = RevocationList::read(pem, authority.certificate);
+  if (!before.is_ok()) return before.status();
+  if (before.value().has(serial)) return pem;
+  const List list(pem.empty()
+                      ? ::X509_CRL_new()
+                      : ::PEM_read_bio_X509_CRL(reader(pem).get(), nullptr, nullptr, nullptr));
+  const Time now(::ASN1_TIME_set(nullptr, to_time_t(wall_now())));
+  const Time next(::ASN1_TIME_set(nullptr, to_time_t(wall_now() + kListLife)));
+  const X509_NAME* const name = ::X509_get_subject_name(signer.value().certificate.get());
+  const bool is_made = list && now && next &&
+                       ::X509_CRL_set_version(list.get(), X509_CRL_VERSION_2) == 1 &&
+                       ::X509_CRL_set_issuer_name(list.get(), name) == 1 &&
+                       ::X509_CRL_set1_lastUpdate(list.get(), now.get()) == 1 &&
+                       ::X509_CRL_set1_nextUpdate(list.get(), next.get()) == 1;
+  if (!is_made) return failed("make a list of revoked certificates");
+  if (!add_entry(*list, serial)) return bad("\"" + one_line(serial) + "\" is no serial number");
+  ::X509_CRL_sort(list.get());
+  if (::X509_CRL_sign(list.get(), signer.value().key.get(), ::EVP_sha256()) <= 0) {
+    return failed("sign a list of revoked certificates");
+  }
+  return written("write a list of revoked certificates",
+                 [&](BIO* bio) { return ::PEM_write_bio_X509_CRL(bio, list.get()); });
+}
+
+}  // namespace rueda::security

@@ -1,0 +1,74 @@
+// X.509 certificates of daemons and operators: made, read, and revoked, as texts in PEM. All
+// functions are pure but for the clock and the random numbers, and thread-safe. Keys are P-256.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "daemon/base/status.h"
+#include "daemon/security/identity.h"
+
+namespace rueda::security {
+
+using WallTime = std::chrono::sys_seconds;
+WallTime wall_now();
+
+// A certificate and its private key.
+struct KeyPair {
+  std::string certificate;
+  std::string key;
+};
+
+// Makes an authority of its own, which signs itself; the trust domain is in its name and in its
+// URI, "spiffe://TRUST_DOMAIN".
+Result<KeyPair> make_authority(const std::string& trust_domain, std::chrono::days life);
+
+// What a certificate is to say beside the identity: hosts are names or IP addresses by which
+// clients that know nothing of identities (Prometheus, curl) find the server.
+struct IssueOptions {
+  std::vector<std::string> hosts;
+  std::chrono::days life{90};
+};
+// Issues a certificate with a new key. It never outlives its authority. Errors: kInvalidArgument
+// (no authority, another trust domain, a name or a host that no certificate can have).
+Result<KeyPair> issue(const KeyPair& authority, const Identity& identity,
+                      const IssueOptions& options);
+
+struct CertificateFacts {
+  Identity identity;
+  std::string serial;  // In hexadecimal digits, without leading zeros.
+  WallTime not_before;
+  WallTime not_after;
+  std::vector<std::string> hosts;
+};
+// Reads the first certificate of a text. Errors: kInvalidArgument (no certificate; it has no URI,
+// or more than one, or one that is no identity of Rueda).
+Result<CertificateFacts> read_certificate(std::string_view pem);
+// Returns the trust domain of an authority's certificate.
+Result<std::string> trust_domain_of(std::string_view authority_pem);
+
+// Returns an error if the key is not the certificate's, the certificate was not issued by one of
+// the authorities, or its time has not come or has passed. `authorities` may have several, for the
+// time in which one replaces the other.
+Status check_pair(const KeyPair& pair, const std::string& authorities);
+
+// Certificates that count no more (RFC 5280, section 5), by serial.
+class RevocationList {
+ public:
+  // Takes "" for a list of none. Errors: kInvalidArgument (no list, or none of the authorities has
+  // signed it).
+  static Result<RevocationList> read(const std::string& pem, const std::string& authorities);
+  bool has(const std::string& serial) const;
+  size_t size() const { return serials_.size(); }
+
+ private:
+  std::vector<std::string> serials_;  // In ascending order.
+};
+// Returns the list with one serial more, signed anew. `pem` may be "".
+Result<std::string> revoke(const KeyPair& authority, const std::string& pem,
+                           const std::string& serial);
+
+}  // namespace rueda::security

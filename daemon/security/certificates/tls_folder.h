@@ -1,0 +1,70 @@
+// The folder of --tls-dir: tls.crt, tls.key, ca.crt, and crl.pem if certificates have been revoked.
+// These are the names of a Kubernetes secret of type kubernetes.io/tls. The files may be replaced
+// at any time, all at once behind a link (as Kubernetes and `ruedactl certs install` do it), or one
+// by one.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "daemon/base/mutex.h"
+#include "daemon/base/status.h"
+#include "daemon/security/certificates/certificates.h"
+#include "daemon/security/identity.h"
+
+namespace rueda::security {
+
+inline constexpr char kCertificateFile[] = "tls.crt";
+inline constexpr char kKeyFile[] = "tls.key";
+inline constexpr char kAuthorityFile[] = "ca.crt";
+inline constexpr char kRevokedFile[] = "crl.pem";
+
+// What a folder holds. It has been checked: the key is the certificate's, an authority vouches for
+// it, and its identity can be read.
+struct TlsFiles {
+  KeyPair pair;
+  std::string authorities;
+  std::string revoked_pem;
+  CertificateFacts own;
+  RevocationList revoked;
+  uint64_t version = 0;  // It differs whenever the files do.
+};
+
+// Reads a folder. Errors name the file and what to do: kNotFound, kPermission (the key may be read
+// by everybody, or written by a group), kInvalidArgument.
+Result<std::shared_ptr<const TlsFiles>> read_tls_folder(const std::string& folder);
+
+// Reads the file, of at most 1 MiB. An error names it.
+Result<std::string> read_pem_file(const std::string& path);
+
+// A folder whose files are read again when they have changed. Thread-safe.
+class TlsFolder {
+ public:
+  // Reads the folder. The errors are those of read_tls_folder().
+  static Result<std::shared_ptr<TlsFolder>> open(const std::string& path);
+
+  const std::string& path() const { return path_; }
+  // Returns the files as they are now; those of before, while what is there is not sound. It asks
+  // the file system once a second at most.
+  std::shared_ptr<const TlsFiles> files();
+  // Says what is wrong with the files that are there now; "" if nothing is.
+  std::string trouble();
+
+  // Returns who has this certificate, which the handshake has found to be issued by an authority of
+  // this folder. Errors: kPermission (another trust domain, revoked, no identity).
+  Result<Identity> recognise(const std::string& peer_pem);
+
+ private:
+  explicit TlsFolder(std::string path) : path_(std::move(path)) {}
+  void look() RUEDA_REQUIRES(mutex_);
+
+  const std::string path_;
+  Mutex mutex_;
+  std::shared_ptr<const TlsFiles> files_ RUEDA_GUARDED_BY(mutex_);
+  std::string trouble_ RUEDA_GUARDED_BY(mutex_);
+  std::string stamp_ RUEDA_GUARDED_BY(mutex_);  // Of the files that were read last.
+  std::chrono::steady_clock::time_point next_look_ RUEDA_GUARDED_BY(mutex_);
+};
+
+}  // namespace rueda::security

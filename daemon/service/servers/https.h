@@ -1,0 +1,15 @@
+// The HTTP server's side of --tls-dir.
+#pragma once
+
+#include <memory>
+
+#include "daemon/observe/http_server.h"
+#include "daemon/security/certificates/tls_folder.h"
+
+namespace rueda::service {
+
+// Makes HTTPS of a folder's certificates, which are read again when they change. Who may read
+// metrics is in the table (daemon/security/policy.h).
+observe::HttpTls https_of(std::shared_ptr<security::TlsFolder> folder);
+
+}  // namespace rueda::service

@@ -1,0 +1,234 @@
+#!/usr/bin/python3
+"""Tests certificates: who has the right one gets in, who has none, another one or a revoked one does not, and they are replaced while a
+job runs."""
+
+import json
+import os
+import shutil
+import ssl
+import subprocess
+import time
+import urllib.error
+import urllib.request
+
+import harness
+from harness import IntegrationTest, program, rank, wait_until
+
+LOOKS_AFTER_S = 30  # a daemon looks at its files every second, and gRPC every five
+
+
+class TlsTest(IntegrationTest):
+
+    def setUp(self):
+        super().setUp()
+        self.authority = os.path.join(self.folder, "authority")
+        self.make_authority(self.authority)
+
+    # --- Certificates ----------------------------------------------------------------------------
+
+    def certs(self, *arguments):
+        run = subprocess.run([program("ruedactl"), "certs", *arguments], env=self.env, capture_output=True, text=True,
+                             timeout=harness.PATIENCE_S, check=False)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        return run.stdout
+
+    def make_authority(self, folder, domain="test.example"):
+        self.certs("init", folder, "--trust-domain", domain)
+
+    def issue(self, role, name, authority=None):
+        """Returns the folder of a new bundle."""
+        authority = authority or self.authority
+        out = os.path.join(self.folder, f"{role}-{name}-{time.monotonic_ns()}")
+        self.certs("issue", role, name, "--authority", authority, "--host", "127.0.0.1", "--out", out)
+        return out
+
+    def install(self, node_id, bundle=None):
+        """Returns the folder for a daemon's --tls-dir."""
+        folder = os.path.join(self.folder, f"tls-{node_id}")
+        self.certs("install", bundle or self.issue("node", node_id), folder)
+        return folder
+
+    def start_with_certificate(self, node_id, *arguments):
+        return self.start_daemon(node_id, "--tls-dir", self.install(node_id), *arguments)
+
+    # --- Asking ----------------------------------------------------------------------------------
+
+    def ask(self, daemon, *command, bundle=None):
+        """Runs ruedactl at the control port, and returns (exit code, output)."""
+        tls = ["--tls-dir", bundle] if bundle else []
+        run = subprocess.run([program("ruedactl"), "--address", daemon.addresses["control"], *tls, *command], env=self.env,
+                             capture_output=True, text=True, timeout=harness.PATIENCE_S, check=False)
+        return run.returncode, run.stdout + run.stderr
+
+    def https(self, daemon, path, bundle=None):
+        """Returns (status, body) over HTTPS, and checks the server's certificate."""
+        context = ssl.create_default_context(cafile=os.path.join(self.authority, "ca.crt"))
+        if bundle:
+            context.load_cert_chain(os.path.join(bundle, "tls.crt"), os.path.join(bundle, "tls.key"))
+        try:
+            with urllib.request.urlopen(f"https://{daemon.addresses['http']}{path}", timeout=harness.PATIENCE_S, context=context) as reply:
+                return reply.status, reply.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+    def serial(self, daemon, which):
+        """Returns the serial number of the certificate that a port shows."""
+        run = subprocess.run(["openssl", "s_client", "-connect", daemon.addresses[which], "-alpn", "h2"], input="", capture_output=True,
+                             text=True, timeout=harness.PATIENCE_S, check=False)
+        shown = subprocess.run(["openssl", "x509", "-noout", "-serial"], input=run.stdout, capture_output=True, text=True, check=True)
+        return shown.stdout.strip().partition("=")[2]
+
+    # --- Tests -----------------------------------------------------------------------------------
+
+    def test_a_job_runs_and_each_role_gets_what_it_may(self):
+        daemons = alpha, _ = self.start_with_certificate("alpha"), self.start_with_certificate("beta")
+        self.assert_job_runs(daemons, [1, 1])
+        operator, metrics, node = self.issue("operator", "ada"), self.issue("metrics", "prometheus"), self.issue("node", "gamma")
+        code, output = self.ask(alpha, "--json", "status", bundle=operator)
+        self.assertEqual(code, 0, output)
+        status = json.loads(output)
+        self.assertEqual((status["protection"], status["identity"]), ("tls", "spiffe://test.example/rueda/node/alpha"))
+        self.assertAlmostEqual(status["certificate_expiry"], time.time() + 90 * 86400, delta=86400)
+        self.assertEqual(self.ask(alpha, "jobs", bundle=operator)[0], 0)
+        code, output = self.ask(alpha, "doctor", bundle=operator)
+        self.assertNotIn("certificate", output)
+        for bundle in (metrics, node):
+            code, output = self.ask(alpha, "jobs", bundle=bundle)
+            self.assertEqual(code, 1, output)
+            self.assertIn("operator's certificate", output)
+        for bundle, expected in ((operator, 200), (metrics, 200), (node, 403), (None, 403)):
+            code, body = self.https(alpha, "/metrics", bundle)
+            self.assertEqual(code, expected, body)
+        self.assertIn("rueda_insecure 0", self.https(alpha, "/metrics", metrics)[1])
+        for path, body in (("/healthz", "ok\n"), ("/readyz", "ready\n")):
+            self.assertEqual(self.https(alpha, path), (200, body))
+
+    def test_who_has_no_certificate_or_another_authoritys_is_refused(self):
+        alpha = self.start_with_certificate("alpha")
+        self.assertEqual(self.ask(alpha, "status")[0], 1)
+        elsewhere = os.path.join(self.folder, "elsewhere")
+        self.make_authority(elsewhere)
+        stranger = self.issue("operator", "ada", elsewhere)
+        # The stranger takes this daemon for a right one, so that it is the daemon that refuses.
+        shutil.copy(os.path.join(self.authority, "ca.crt"), os.path.join(self.folder, "ca.crt"))
+        with open(os.path.join(stranger, "ca.crt"), "a", encoding="utf-8") as file:
+            file.write(harness.read_text(os.path.join(self.folder, "ca.crt")))
+        code, output = self.ask(alpha, "status", bundle=stranger)
+        self.assertEqual(code, 1, output)
+        run = subprocess.run(["openssl", "s_client", "-connect", alpha.addresses["control"], "-alpn", "h2", "-quiet", "-no_ign_eof"],
+                             input="x\n", capture_output=True, text=True, timeout=harness.PATIENCE_S, check=False)
+        self.assertRegex(run.stderr, "alert|unexpected eof")
+        self.assertEqual(self.ask(alpha, "status", bundle=self.issue("operator", "ada"))[0], 0)
+
+    def test_certificates_are_replaced_while_a_job_runs(self):
+        daemons = alpha, beta = self.start_with_certificate("alpha"), self.start_with_certificate("beta")
+        before = {(one, which): self.serial(one, which) for one in daemons for which in ("control", "http")}
+        job = self.start_job(daemons, [1, 1], rank("init", "steps:100000000:1000", "shutdown"))
+        self.assertTrue(wait_until(lambda: all(len(self.jobs_by_socket(one)) == 1 for one in daemons)))
+        for one in daemons:
+            self.install(one.node_id)
+        self.assertTrue(wait_until(lambda: all(self.serial(*key) != serial for key, serial in before.items()), LOOKS_AFTER_S))
+        for one in daemons:
+            self.assertEqual([entry["state"] for entry in self.jobs_by_socket(one)], ["running"])
+        for launcher in job.launchers:
+            self.assertTrue(launcher.is_running(), job.output())
+            launcher.send(harness.signal.SIGINT)
+        job.exit_codes()
+        self.assert_job_runs([alpha, beta], [1, 1])
+
+    def jobs_by_socket(self, daemon):
+        run = subprocess.run([program("ruedactl"), "--socket", daemon.socket, "--json", "jobs"], env=self.env, capture_output=True,
+                             text=True, timeout=harness.PATIENCE_S, check=True)
+        return [entry for entry in json.loads(run.stdout)["jobs"] if entry["state"] == "running"]
+
+    def test_revoked_certificates_are_refused_at_once(self):
+        alpha = self.start_with_certificate("alpha")
+        ada, bob = self.issue("operator", "ada"), self.issue("operator", "bob")
+        self.assertEqual(self.ask(alpha, "status", bundle=ada)[0], 0)
+        self.certs("revoke", "operator", "ada", "--authority", self.authority)
+        shutil.copy(os.path.join(self.authority, "crl.pem"), os.path.join(self.folder, "tls-alpha", "crl.pem"))
+        self.assertTrue(wait_until(lambda: self.ask(alpha, "status", bundle=ada)[0] == 1, LOOKS_AFTER_S))
+        self.assertEqual(self.https(alpha, "/metrics", ada)[0], 403)
+        self.assertIn("has been revoked", self.https(alpha, "/metrics", ada)[1])
+        self.assertEqual(self.ask(alpha, "status", bundle=bob)[0], 0)
+        self.assertIn("revoked", self.certs("show", self.authority))
+        # A later bundle brings the list along.
+        self.assertTrue(os.path.exists(os.path.join(self.issue("node", "beta"), "crl.pem")))
+
+    def test_a_daemon_with_certificates_and_one_without_do_not_meet(self):
+        alpha, beta = self.start_with_certificate("alpha"), self.start_daemon("beta")
+        for daemons in ([alpha, beta], [beta, alpha]):
+            job = self.start_job(daemons, [1, 1], rank("init"), extra=["--start-timeout", "4"])
+            self.assertNotIn(0, job.exit_codes(), job.output())
+            self.assertIn("cannot be reached", job.output())
+        self.assert_job_runs([alpha], [1])
+
+    def test_wrong_settings_end_with_a_sentence(self):
+        def end_of(*arguments):
+            run = subprocess.run([program("ruedad"), "--private", "--node-id", "alpha", "--socket", os.path.join(self.folder, "s"),
+                                  *arguments], env=self.env, capture_output=True, text=True, timeout=harness.PATIENCE_S, check=False)
+            return run.returncode, run.stderr
+
+        code, error = end_of("--listen-host", "0.0.0.0")
+        self.assertEqual(code, 2)
+        self.assertRegex(error, "certs init.*--tls-dir.*--insecure")
+        code, error = end_of("--tls-dir", self.issue("node", "beta"))
+        self.assertEqual(code, 1)
+        self.assertRegex(error, "is for spiffe://test.example/rueda/node/beta, and this is node alpha")
+        code, error = end_of("--tls-dir", self.issue("operator", "alpha"))
+        self.assertEqual(code, 1)
+        bundle = self.issue("node", "alpha")
+        os.chmod(os.path.join(bundle, "tls.key"), 0o644)
+        self.assertRegex(end_of("--tls-dir", bundle)[1], "tls.key: others than its owner.*chmod 0600")
+        os.remove(os.path.join(bundle, "tls.key"))
+        self.assertRegex(end_of("--tls-dir", bundle)[1], "tls.key: No such file")
+
+    def test_what_certs_cannot_do_is_said(self):
+        def refusal(*arguments):
+            run = subprocess.run([program("ruedactl"), "certs", *arguments], env=self.env, capture_output=True, text=True,
+                                 timeout=harness.PATIENCE_S, check=False)
+            self.assertNotEqual(run.returncode, 0, arguments)
+            return run.stderr
+
+        at = ["--authority", self.authority]
+        self.assertIn("has an authority", refusal("init", self.authority, "--trust-domain", "other"))
+        self.assertIn("trust domain", refusal("init", os.path.join(self.folder, "new"), "--trust-domain", "Big Name"))
+        self.assertFalse(os.path.exists(os.path.join(self.folder, "new")))
+        self.assertIn("a name in a certificate", refusal("issue", "node", "a b", *at))
+        self.assertIn("no host name", refusal("issue", "node", "a", "--host", "a,URI:spiffe://x", *at))
+        self.assertIn("role", refusal("issue", "root", "a", *at))
+        self.assertIn("certs init", refusal("issue", "node", "a", "--authority", self.folder))
+        bundle = self.issue("node", "a")
+        self.assertIn("is there already", refusal("issue", "node", "a", "--out", bundle, *at))
+        self.assertIn("no certificate of", refusal("revoke", "node", "nobody", *at))
+        self.assertIn("nobody-has-this-group", refusal("install", bundle, os.path.join(self.folder, "t"), "--group", "nobody-has-this-group"))
+        shutil.copy(os.path.join(self.issue("node", "a"), "tls.key"), os.path.join(bundle, "tls.key"))
+        self.assertIn("not that of the certificate", refusal("install", bundle, os.path.join(self.folder, "t")))
+        self.assertFalse(os.path.exists(os.path.join(self.folder, "t")))
+        modes = {name: os.stat(os.path.join(self.authority, name)).st_mode & 0o777 for name in ("", "ca.key", "ca.crt")}
+        self.assertEqual(modes, {"": 0o700, "ca.key": 0o600, "ca.crt": 0o644})
+
+    def test_an_installation_replaces_all_files_at_once(self):
+        first, second = self.issue("node", "a"), self.issue("node", "a")
+        folder = self.install("a", first)
+        inside = os.path.join(folder, os.readlink(os.path.join(folder, "..data")))
+        self.certs("install", second, folder)
+        for name in ("tls.crt", "tls.key", "ca.crt"):
+            self.assertEqual(harness.read_text(os.path.join(folder, name)), harness.read_text(os.path.join(second, name)))
+        self.assertFalse(os.path.exists(inside), "the version before is left")
+        self.assertEqual(os.stat(os.path.join(folder, "tls.key")).st_mode & 0o777, 0o600)
+
+    def test_without_certificates_nobody_on_the_loopback_is_told_of_jobs(self):
+        alpha = self.start_daemon("alpha")
+        self.assertEqual(self.ask(alpha, "status")[0], 0)
+        for command in ("jobs", "stalls", "doctor"):
+            code, output = self.ask(alpha, command)
+            self.assertEqual(code, 1, output)
+            self.assertIn("operator's certificate", output)
+        beta = self.start_daemon("beta", "--insecure")
+        self.assertEqual(self.ask(beta, "jobs")[0], 0)
+
+
+if __name__ == "__main__":
+    harness.main()

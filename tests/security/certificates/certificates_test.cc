@@ -1,0 +1,136 @@
+#include "daemon/security/certificates/certificates.h"
+
+#include <random>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace rueda::security {
+namespace {
+
+using std::chrono::days;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+const Identity kNode{"test", Role::kNode, "alpha"};
+
+KeyPair authority(const std::string& domain = "test", days life = days(10)) {
+  return make_authority(domain, life).value();
+}
+
+TEST(Certificates, SayWhomTheyAreForAndForHowLong) {
+  const KeyPair ca = authority("test", days(100));
+  const Result<KeyPair> made =
+      issue(ca, kNode, {{"node-a.example", "10.0.0.1", "fe80::1"}, days(30)});
+  ASSERT_TRUE(made.is_ok()) << made.status().message();
+  const Result<CertificateFacts> facts = read_certificate(made.value().certificate);
+  ASSERT_TRUE(facts.is_ok()) << facts.status().message();
+  EXPECT_EQ(facts.value().identity, kNode);
+  EXPECT_THAT(facts.value().hosts, ElementsAre("node-a.example", "10.0.0.1", "fe80::1"));
+  EXPECT_EQ(facts.value().serial.size(), 32u);
+  EXPECT_LE(facts.value().not_before, wall_now());
+  EXPECT_GT(facts.value().not_after, wall_now() + days(29));
+  EXPECT_LE(facts.value().not_after, wall_now() + days(30));
+  EXPECT_TRUE(check_pair(made.value(), ca.certificate).is_ok());
+  EXPECT_EQ(trust_domain_of(ca.certificate).value(), "test");
+}
+
+TEST(Certificates, NoneOutlivesItsAuthority) {
+  const KeyPair made = issue(authority("test", days(2)), kNode, {{}, days(90)}).value();
+  EXPECT_LE(read_certificate(made.certificate).value().not_after, wall_now() + days(2));
+}
+
+TEST(Certificates, WhatCannotBeIssuedIsRefused) {
+  const KeyPair ca = authority();
+  const auto message = [&](const Identity& identity, const IssueOptions& options) {
+    const Result<KeyPair> made = issue(ca, identity, options);
+    return made.is_ok() ? "" : made.status().message();
+  };
+  EXPECT_THAT(message({"other", Role::kNode, "a"}, {}), HasSubstr("is for test, not for other"));
+  EXPECT_THAT(message({"test", Role::kNode, "a b"}, {}), HasSubstr("a name in a certificate"));
+  EXPECT_THAT(message({"test", Role::kNode, std::string(64, 'a')}, {}), HasSubstr("1 to 63"));
+  // A comma would begin another name in OpenSSL's notation.
+  EXPECT_THAT(message(kNode, {{"a,URI:spiffe://test/rueda/operator/x"}, days(1)}),
+              HasSubstr("no host name"));
+  EXPECT_THAT(make_authority("Test", days(1)).status().message(), HasSubstr("trust domain"));
+  const KeyPair leaf = issue(ca, kNode, {}).value();
+  EXPECT_THAT(issue(leaf, kNode, {}).status().message(), HasSubstr("no authority's certificate"));
+  EXPECT_THAT(issue({ca.certificate, leaf.key}, kNode, {}).status().message(),
+              HasSubstr("not that of its certificate"));
+}
+
+TEST(Certificates, OthersThanTheAuthoritysAreNotVouchedFor) {
+  const KeyPair ca = authority();
+  const KeyPair other = authority();
+  const KeyPair made = issue(ca, kNode, {}).value();
+  const KeyPair second = issue(ca, kNode, {}).value();
+  EXPECT_THAT(check_pair(made, other.certificate).message(), HasSubstr("does not vouch"));
+  EXPECT_TRUE(check_pair(made, other.certificate + ca.certificate).is_ok())
+      << "the authority is being replaced";
+  EXPECT_THAT(check_pair({made.certificate, second.key}, ca.certificate).message(),
+              HasSubstr("not that of the certificate"));
+  EXPECT_THAT(check_pair(made, "").message(), HasSubstr("no authority's certificate"));
+  const KeyPair over = issue(ca, kNode, {{}, days(-1)}).value();
+  EXPECT_THAT(check_pair(over, ca.certificate).message(), HasSubstr("expired"));
+}
+
+TEST(Certificates, AnAuthorityIsNoIdentity) {
+  EXPECT_FALSE(read_certificate(authority().certificate).is_ok());
+  EXPECT_FALSE(trust_domain_of(issue(authority(), kNode, {}).value().certificate).is_ok());
+}
+
+TEST(RevocationList, HasWhatWasRevokedAndNothingElse) {
+  const KeyPair ca = authority();
+  const auto serial = [&](const char* name) {
+    return read_certificate(issue(ca, {"test", Role::kNode, name}, {}).value().certificate)
+        .value()
+        .serial;
+  };
+  const std::string first = serial("a");
+  const std::string second = serial("b");
+  const std::string third = serial("c");
+  std::string list;
+  for (const std::string& one : {first, second, first}) list = revoke(ca, list, one).value();
+  const Result<RevocationList> read = RevocationList::read(list, ca.certificate);
+  ASSERT_TRUE(read.is_ok()) << read.status().message();
+  EXPECT_EQ(read.value().size(), 2u);
+  EXPECT_TRUE(read.value().has(first));
+  EXPECT_TRUE(read.value().has(second));
+  EXPECT_FALSE(read.value().has(third));
+  EXPECT_FALSE(RevocationList::read("", "").value().has(first));
+  EXPECT_FALSE(revoke(ca, "", "12x").is_ok());
+  EXPECT_FALSE(revoke(ca, "", "").is_ok());
+}
+
+TEST(RevocationList, OfAnotherAuthorityIsRefused) {
+  const std::string list = revoke(authority(), "", "1234").value();
+  EXPECT_THAT(RevocationList::read(list, authority().certificate).status().message(),
+              HasSubstr("none of the authorities"));
+}
+
+// Whatever a peer shows as its certificate ends in a Status.
+TEST(Certificates, DamagedOnesAreReadOrRefused) {
+  const KeyPair ca = authority();
+  const KeyPair made = issue(ca, kNode, {{"a.example"}, days(1)}).value();
+  const std::string list = revoke(ca, "", "1234").value();
+  std::mt19937 random(1);
+  for (int i = 0; i < 2000; ++i) {
+    std::string certificate = made.certificate;
+    std::string revoked = list;
+    for (std::string* const text : {&certificate, &revoked}) {
+      for (int k = 0; k < 3; ++k) (*text)[random() % text->size()] = static_cast<char>(random());
+      if (i % 7 == 0) text->resize(random() % text->size());
+    }
+    (void)read_certificate(certificate);
+    (void)trust_domain_of(certificate);
+    (void)check_pair({certificate, made.key}, ca.certificate);
+    (void)RevocationList::read(revoked, ca.certificate);
+  }
+  EXPECT_FALSE(read_certificate("").is_ok());
+  EXPECT_FALSE(read_certificate(std::string(100'000, 'A')).is_ok());
+}
+
+}  // namespace
+}  // namespace rueda::security

@@ -1,0 +1,118 @@
+#include "daemon/security/certificates/tls_folder.h"
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include "tests/support/temporary_folder.h"
+
+namespace rueda::security {
+namespace {
+
+using std::chrono::days;
+using ::testing::HasSubstr;
+
+class TlsFolderTest : public ::testing::Test {
+ protected:
+  void write(const std::string& name, const std::string& text) {
+    const std::string path = folder_.path() + '/' + name;
+    std::filesystem::remove(path);
+    std::ofstream(path) << text;
+    ASSERT_EQ(::chmod(path.c_str(), name == kKeyFile ? 0600 : 0644), 0);
+  }
+  KeyPair issue_for(const char* name) const {
+    return issue(authority_, {"test", Role::kNode, name}, {}).value();
+  }
+  void write_pair(const KeyPair& pair) {
+    write(kCertificateFile, pair.certificate);
+    write(kKeyFile, pair.key);
+    write(kAuthorityFile, authority_.certificate);
+  }
+  std::string refusal() const { return read_tls_folder(folder_.path()).status().message(); }
+  // Waits until the folder is looked at again.
+  template <class Condition>
+  static bool comes(const Condition& condition) {
+    for (int i = 0; i < 100; ++i) {
+      if (condition()) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+    return false;
+  }
+
+  const testing_support::TemporaryFolder folder_;
+  const KeyPair authority_ = make_authority("test", days(10)).value();
+};
+
+TEST_F(TlsFolderTest, WhatIsMissingOrWrongIsNamed) {
+  EXPECT_THAT(refusal(), HasSubstr("/tls.crt: No such file"));
+  write_pair(issue_for("a"));
+  EXPECT_EQ(refusal(), "");
+  write(kRevokedFile, "nothing");
+  EXPECT_THAT(refusal(), HasSubstr("/crl.pem: there is no list"));
+  write(kRevokedFile, "");
+  EXPECT_EQ(refusal(), "");
+  ASSERT_EQ(::chmod((folder_.path() + "/tls.key").c_str(), 0644), 0);
+  EXPECT_THAT(refusal(), HasSubstr("/tls.key: others than its owner"));
+  ASSERT_EQ(::chmod((folder_.path() + "/tls.key").c_str(), 0640), 0);
+  EXPECT_EQ(refusal(), "");
+  write(kKeyFile, issue_for("a").key);
+  EXPECT_THAT(refusal(), HasSubstr("the key is not that of the certificate"));
+  write_pair(issue(authority_, {"test", Role::kNode, "a"}, {{}, days(-1)}).value());
+  EXPECT_THAT(refusal(), HasSubstr("expired"));
+  write(kCertificateFile, std::string(2 << 20, 'x'));
+  EXPECT_THAT(refusal(), HasSubstr("more than 1 MiB"));
+  write(kCertificateFile, authority_.certificate);
+  EXPECT_THAT(refusal(), HasSubstr("is no identity of Rueda"));
+}
+
+TEST_F(TlsFolderTest, NewFilesCountAndUnsoundOnesDoNot) {
+  write_pair(issue_for("a"));
+  const Result<std::shared_ptr<TlsFolder>> opened = TlsFolder::open(folder_.path());
+  ASSERT_TRUE(opened.is_ok()) << opened.status().message();
+  TlsFolder& folder = *opened.value();
+  const std::string first = folder.files()->own.serial;
+  const uint64_t version = folder.files()->version;
+  write_pair(issue_for("a"));
+  EXPECT_TRUE(comes([&] { return folder.files()->own.serial != first; }));
+  EXPECT_NE(folder.files()->version, version);
+  const std::string second = folder.files()->own.serial;
+  write(kKeyFile, "rubbish");
+  EXPECT_TRUE(comes([&] { return !folder.trouble().empty(); }));
+  EXPECT_THAT(folder.trouble(), HasSubstr("no private key"));
+  EXPECT_EQ(folder.files()->own.serial, second);
+  write_pair(issue_for("a"));
+  EXPECT_TRUE(
+      comes([&] { return folder.trouble().empty() && folder.files()->own.serial != second; }));
+}
+
+TEST_F(TlsFolderTest, PeersAreRecognisedUntilTheyAreRevoked) {
+  write_pair(issue_for("a"));
+  const auto folder = TlsFolder::open(folder_.path()).value();
+  const KeyPair peer = issue_for("b");
+  const Result<Identity> seen = folder->recognise(peer.certificate);
+  ASSERT_TRUE(seen.is_ok()) << seen.status().message();
+  EXPECT_EQ(seen.value(), (Identity{"test", Role::kNode, "b"}));
+  const std::string serial = read_certificate(peer.certificate).value().serial;
+  write(kRevokedFile, revoke(authority_, "", serial).value());
+  EXPECT_TRUE(comes([&] { return !folder->recognise(peer.certificate).is_ok(); }));
+  EXPECT_THAT(folder->recognise(peer.certificate).status().message(),
+              HasSubstr("serial " + serial + ", has been revoked"));
+  EXPECT_TRUE(folder->recognise(issue_for("b").certificate).is_ok()) << "that is another one";
+}
+
+TEST_F(TlsFolderTest, AnotherTrustDomainIsRefused) {
+  write_pair(issue_for("a"));
+  const auto folder = TlsFolder::open(folder_.path()).value();
+  const KeyPair other = make_authority("elsewhere", days(1)).value();
+  const KeyPair peer = issue(other, {"elsewhere", Role::kOperator, "x"}, {}).value();
+  EXPECT_THAT(folder->recognise(peer.certificate).status().message(),
+              HasSubstr("of another trust domain than this, test"));
+}
+
+}  // namespace
+}  // namespace rueda::security
