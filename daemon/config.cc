@@ -390,6 +390,7 @@ void stand_aside(int argc, char** argv, Config& config) {
   if (!is_given(argc, argv, "--data-port")) config.data_ports = {0};
   if (!is_given(argc, argv, "--http-port")) config.http_port = 0;
   if (!is_given(argc, argv, "--tls-dir")) config.tls_dir.clear();
+  if (!is_given(argc, argv, "--insecure")) config.is_insecure = false;
 }
 
 }  // namespace

@@ -26,6 +26,7 @@
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
+#include "daemon/base/one_line.h"
 #include "daemon/base/os/cpus.h"
 #include "daemon/base/os/groups.h"
 #include "daemon/base/os/threads.h"
@@ -292,6 +293,7 @@ class Daemon {
   service::ControlPlaneOptions control_plane_options() const;
   Status start_services();
   void refresh_session_metrics();
+  void refresh_certificate_metrics();
   std::string render_metrics();
   engine::LoopWatch watch_loops();
   void await_signal();
@@ -319,7 +321,8 @@ class Daemon {
   std::unique_ptr<session::SessionServer> sessions_;
   uint64_t counted_rejected_ = 0;
   uint64_t counted_abandoned_ = 0;
-  uint64_t counted_lost_lines_ = 0;  // It belongs to the HTTP thread.
+  uint64_t counted_lost_lines_ = 0;  // It belongs to the HTTP thread, and so does the next.
+  std::string said_trouble_;
   engine::LoopWatch loop_watch_;
   service::DaemonInfo info_;
   std::optional<service::GrpcServers> grpc_;
@@ -417,7 +420,14 @@ Status Daemon::start_services() {
   handlers.ready = [this] { return ready_.load(); };
   handlers.ailment = ailment;
   std::optional<observe::HttpTls> tls;
-  if (credentials_->has_tls()) tls = service::https_of(credentials_->shared_folder());
+  if (credentials_->has_tls()) {
+    Result<observe::HttpTls> https = service::https_of(credentials_->shared_folder());
+    if (!https.is_ok()) {
+      return Status(https.status().code(),
+                    "--tls-dir " + config_.tls_dir + ": " + https.status().message());
+    }
+    tls = std::move(https).value();
+  }
   http_ = observe::HttpServer::create(std::move(handlers), {}, std::move(tls));
   Result<std::string> http = http_->start(join_address(config_.listen_host, config_.http_port));
   if (!http.is_ok()) return http.status();
@@ -451,14 +461,27 @@ std::string Daemon::render_metrics() {
   const uint64_t lost = log_lines_lost();
   metrics.log_lines_lost.Increment(
       static_cast<double>(lost - std::exchange(counted_lost_lines_, lost)));
-  metrics.certificate_expiry.Set(
-      credentials_->has_tls()
-          ? static_cast<double>(
-                credentials_->folder()->files()->own.not_after.time_since_epoch().count())
-          : std::numeric_limits<double>::infinity());
+  refresh_certificate_metrics();
   data_loops_.refresh_metrics();
   refresh_session_metrics();
   return metrics_.render();
+}
+
+// This runs on the HTTP thread.
+void Daemon::refresh_certificate_metrics() {
+  observe::DaemonMetrics& metrics = metrics_.daemon();
+  security::TlsFolder* const folder = credentials_->folder();
+  if (folder == nullptr) {
+    return metrics.certificate_expiry.Set(std::numeric_limits<double>::infinity());
+  }
+  metrics.certificate_expiry.Set(
+      static_cast<double>(folder->files()->own.not_after.time_since_epoch().count()));
+  const std::string trouble = folder->trouble();
+  metrics.certificate_trouble.Set(trouble.empty() ? 0 : 1);
+  if (!trouble.empty() && trouble != said_trouble_) {
+    spdlog::warn("the files in --tls-dir are not used, but older ones: {}", one_line(trouble));
+  }
+  said_trouble_ = trouble;
 }
 
 // This runs on the HTTP thread, but the numbers belong to the control loop. The wait for them is

@@ -4,12 +4,14 @@ copied, and per neighbour the bytes sent and received.
 
     metrics_summary.py HOST:PORT...             addresses as $RUEDA_HTTP_ADDRESSES has them
     metrics_summary.py --json HOST:PORT,HOST:PORT
+    metrics_summary.py --tls-dir FOLDER HOST:PORT       of a daemon with certificates, with one of the role metrics or operator
 """
 
 import argparse
 import json
 import os
 import re
+import ssl
 import sys
 import urllib.request
 
@@ -56,10 +58,19 @@ def summarise(samples):
     }
 
 
-def fetch(address):
+def make_context(folder):
+    """Returns how to show the certificate of a folder; None without one."""
+    if not folder:
+        return None
+    context = ssl.create_default_context(cafile=os.path.join(folder, "ca.crt"))
+    context.load_cert_chain(os.path.join(folder, "tls.crt"), os.path.join(folder, "tls.key"))
+    return context
+
+
+def fetch(address, context=None):
     # A proxy of the environment has nothing to do with the daemons of a cluster.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(f"http://{address}/metrics", timeout=TIMEOUT_S) as reply:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
+    with opener.open(f"{'https' if context else 'http'}://{address}/metrics", timeout=TIMEOUT_S) as reply:
         return summarise(parse(reply.read().decode()))
 
 
@@ -92,14 +103,20 @@ def main(arguments=None):
     parser.add_argument("addresses", nargs="*", metavar="HOST:PORT",
                         default=[os.environ.get("RUEDA_HTTP_ADDRESSES", "")])
     parser.add_argument("--json", action="store_true", help="one JSON list, a daemon an element")
+    parser.add_argument("--tls-dir", help="folder with tls.crt, tls.key and ca.crt")
     options = parser.parse_args(arguments)
+    try:
+        context = make_context(options.tls_dir)
+    except OSError as error:
+        print(f"metrics_summary: --tls-dir {options.tls_dir}: {error}", file=sys.stderr)
+        return 1
     addresses = split_addresses(options.addresses)
     if not addresses:
         parser.error("name at least one daemon as HOST:PORT, or set RUEDA_HTTP_ADDRESSES")
     summaries = []
     for address in addresses:
         try:
-            summaries.append(fetch(address))
+            summaries.append(fetch(address, context))
         except OSError as error:
             print(f"metrics_summary: no metrics from {address}: {error}", file=sys.stderr)
             return 1

@@ -329,7 +329,7 @@ class Documents(unittest.TestCase):
                                    stdout=subprocess.PIPE, text=True, check=True, timeout=20).stdout
         for command in ("start", "stop", "plot"):
             text += help_of("ruedactl", "trace", command)
-        for command in ("init", "issue", "install", "show", "revoke"):
+        for command in ("init", "issue", "install", "install-list", "show", "revoke"):
             text += help_of("ruedactl", "certs", command)
         text += read("deploy", "packages.sh") + read("tests", "run.sh")
         text += read("client", "python", "examples", "torch_parameter_server.py")

@@ -99,7 +99,8 @@ void Bringup::use_running_daemon(const std::string& socket) {
   if (options_.nnodes > 1 && control && is_loopback(control->host) && meeting &&
       !is_loopback(meeting->host)) {
     return fail("the daemon at " + socket + " listens on " + control->host +
-                ", where other nodes do not reach it: start it with --listen-host");
+                ", where other nodes do not reach it: start it with --listen-host, and "
+                "with --tls-dir or --insecure");
   }
   local_nodes_.push_back(std::move(node));
   on_nodes_known();

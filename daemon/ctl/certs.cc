@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -36,25 +37,49 @@ Status cannot(const std::string& what, const std::string& path) {
   return {Code::kPermission, "cannot " + what + " " + path + ": " + std::strerror(errno)};
 }
 
-// Writes a file that is not there yet, so that it is on the disk when this returns.
-Status write_new(const std::string& path, const std::string& text, mode_t mode) {
+// Writes a file that is not there yet, so that it is on the disk when this returns. Whoever is to
+// read it gets to do so at the end.
+Status write_new(const std::string& path, const std::string& text, mode_t mode,
+                 std::optional<gid_t> group = {}) {
   const UniqueFd file(
-      ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode));
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!file.is_open()) return cannot("make", path);
-  if (::fchmod(file.get(), mode) != 0) return cannot("set the mode of", path);
-  if (::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
-      ::fsync(file.get()) != 0) {
+  if (::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
     return cannot("write", path);
   }
-  return Status::ok();
+  if (group && ::fchown(file.get(), static_cast<uid_t>(-1), *group) != 0) {
+    return cannot("give to the group", path);
+  }
+  if (::fchmod(file.get(), mode) != 0) return cannot("set the mode of", path);
+  return ::fsync(file.get()) == 0 ? Status::ok() : cannot("write", path);
 }
 
+// Makes a folder; one that is there must belong to the caller or to root, and nobody else may write
+// to it.
 Status make_folder(std::string path, mode_t mode) {
   std::error_code error;
   while (path.size() > 1 && path.ends_with('/')) path.pop_back();
   fs::create_directories(fs::path(path).parent_path(), error);
-  if (::mkdir(path.c_str(), mode) != 0 && errno != EEXIST) return cannot("make the folder", path);
-  return fs::is_directory(path, error) ? Status::ok() : bad(path + " is no folder");
+  if (::mkdir(path.c_str(), mode) == 0) return Status::ok();
+  if (errno != EEXIST) return cannot("make the folder", path);
+  struct stat found {};
+  if (::stat(path.c_str(), &found) != 0) return cannot("look at", path);
+  const bool is_own = found.st_uid == ::geteuid() || found.st_uid == 0;
+  if (S_ISDIR(found.st_mode) && is_own && (found.st_mode & (S_IWGRP | S_IWOTH)) == 0) {
+    return Status::ok();
+  }
+  return bad(path + " is there, and no folder that only its owner, root or you, can write to");
+}
+
+// Makes a folder that is not there yet.
+Status make_new_folder(const std::string& path, mode_t mode, std::optional<gid_t> group = {}) {
+  std::error_code error;
+  fs::create_directories(fs::path(path).parent_path(), error);
+  if (::mkdir(path.c_str(), 0700) != 0) return cannot("make the folder", path);
+  if (group && ::chown(path.c_str(), static_cast<uid_t>(-1), *group) != 0) {
+    return cannot("give to the group", path);
+  }
+  return ::chmod(path.c_str(), mode) == 0 ? Status::ok() : cannot("set the mode of", path);
 }
 
 bool is_there(const std::string& path) {
@@ -94,16 +119,20 @@ std::string name_of(const CertificateFacts& facts) {
          facts.serial + ".crt";
 }
 
-// The certificates that an authority has issued.
-std::vector<CertificateFacts> read_issued(const std::string& folder) {
+// Returns the certificates that an authority has issued.
+Result<std::vector<CertificateFacts>> read_issued(const std::string& folder) {
   std::vector<CertificateFacts> found;
   std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder + '/' + kIssued, error)) {
-    const Result<std::string> pem = security::read_pem_file(entry.path().string());
-    if (!pem.is_ok()) continue;
+  const std::string path = folder + '/' + kIssued;
+  for (fs::directory_iterator entry(path, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const Result<std::string> pem = security::read_pem_file(entry->path().string());
+    if (!pem.is_ok()) return pem.status();
     Result<CertificateFacts> facts = security::read_certificate(pem.value());
-    if (facts.is_ok()) found.push_back(std::move(facts).value());
+    if (!facts.is_ok()) return bad(entry->path().string() + ": " + facts.status().message());
+    found.push_back(std::move(facts).value());
   }
+  if (error) return bad(path + ": " + error.message());
   std::sort(found.begin(), found.end(), [](const CertificateFacts& a, const CertificateFacts& b) {
     return std::pair(to_uri(a.identity), a.not_before) <
            std::pair(to_uri(b.identity), b.not_before);
@@ -111,10 +140,20 @@ std::vector<CertificateFacts> read_issued(const std::string& folder) {
   return found;
 }
 
-Status write_bundle(const std::string& folder, const security::TlsFiles& files, mode_t key_mode) {
+// Keeps others from changing an authority's folder as long as it is held.
+UniqueFd lock(const std::string& folder) {
+  UniqueFd file(::open((folder + '/' + security::kAuthorityFile).c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.is_open()) (void)::flock(file.get(), LOCK_EX);
+  return file;
+}
+
+Status write_bundle(const std::string& folder, const security::TlsFiles& files,
+                    std::optional<gid_t> group = {}) {
   const std::string base = folder + '/';
   Status done = write_new(base + security::kCertificateFile, files.pair.certificate, 0644);
-  if (done.is_ok()) done = write_new(base + security::kKeyFile, files.pair.key, key_mode);
+  if (done.is_ok()) {
+    done = write_new(base + security::kKeyFile, files.pair.key, group ? 0640 : 0600, group);
+  }
   if (done.is_ok()) done = write_new(base + security::kAuthorityFile, files.authorities, 0644);
   if (done.is_ok() && !files.revoked_pem.empty()) {
     done = write_new(base + security::kRevokedFile, files.revoked_pem, 0644);
@@ -131,17 +170,46 @@ Status replace_link(const std::string& target, const std::string& link) {
   return Status::ok();
 }
 
-// Gives a folder and what is in it to a group.
-Status give_to_group(const std::string& folder, gid_t group) {
-  for (const char* name : {"", security::kCertificateFile, security::kKeyFile,
-                           security::kAuthorityFile, security::kRevokedFile}) {
-    const std::string path = folder + '/' + name;
-    if (*name == '\0' && ::chmod(folder.c_str(), 0750) != 0) return cannot("open", folder);
-    if (::lchown(path.c_str(), static_cast<uid_t>(-1), group) != 0 && errno != ENOENT) {
-      return cannot("give to the group", path);
-    }
+// Returns the group that is to read the key: the one that is asked for, or the one that could read
+// what is there.
+Result<std::optional<gid_t>> group_of(const CertsArguments& arguments) {
+  if (!arguments.group.empty()) {
+    const Result<gid_t> found = find_group(arguments.group);
+    if (!found.is_ok()) return found.status();
+    return std::optional(found.value());
   }
+  struct stat found {};
+  const std::string key = arguments.folder + '/' + security::kKeyFile;
+  if (::stat(key.c_str(), &found) != 0 || (found.st_mode & S_IRGRP) == 0) {
+    return std::optional<gid_t>();
+  }
+  return std::optional(found.st_gid);
+}
+
+// Has the files keep the list of revoked certificates that is installed, if it is newer than
+// theirs.
+Status keep_newer_list(const std::string& folder, security::TlsFiles& files) {
+  Result<std::string> there = read_revoked(folder);
+  if (!there.is_ok()) return there.status();
+  const auto list = security::RevocationList::read(there.value(), files.authorities);
+  if (!list.is_ok())
+    return bad(folder + '/' + security::kRevokedFile + ": " + list.status().message());
+  if (list.value().made() > files.revoked.made()) files.revoked_pem = std::move(there).value();
   return Status::ok();
+}
+
+// Removes a version that was installed before.
+void remove_version(const std::string& folder, const std::string& name) {
+  struct stat found {};
+  const bool is_version = name.size() > 2 && name.starts_with("..") &&
+                          name.find('/') == std::string::npos && name != "..data";
+  const std::string path = folder + '/' + name;
+  if (!is_version || ::lstat(path.c_str(), &found) != 0 || !S_ISDIR(found.st_mode)) return;
+  for (const char* file : {security::kCertificateFile, security::kKeyFile, security::kAuthorityFile,
+                           security::kRevokedFile}) {
+    (void)::unlink((path + '/' + file).c_str());
+  }
+  (void)::rmdir(path.c_str());
 }
 
 }  // namespace
@@ -169,6 +237,7 @@ Result<std::string> issue_certificate(const CertsArguments& arguments) {
   if (!authority.is_ok()) return authority.status();
   Result<std::string> domain = security::trust_domain_of(authority.value().certificate);
   if (!domain.is_ok()) return domain.status();
+  const UniqueFd held = lock(arguments.authority);
   Result<std::string> revoked = read_revoked(arguments.authority);
   if (!revoked.is_ok()) return revoked.status();
   const Identity identity{std::move(domain).value(), security::parse_role(arguments.role).value(),
@@ -184,54 +253,72 @@ Result<std::string> issue_certificate(const CertsArguments& arguments) {
   if (is_there(out)) return bad(out + " is there already: give another folder with --out");
   Status done = write_new(arguments.authority + '/' + kIssued + '/' + name_of(facts),
                           made.value().certificate, 0644);
-  if (done.is_ok()) done = make_folder(out, 0700);
+  if (done.is_ok()) done = make_new_folder(out, 0700);
   security::TlsFiles files;
   files.pair = made.value();
   files.authorities = authority.value().certificate;
   files.revoked_pem = std::move(revoked).value();
-  if (done.is_ok()) done = write_bundle(out, files, 0600);
+  if (done.is_ok()) done = write_bundle(out, files);
   if (!done.is_ok()) return done;
   return facts_text(facts) + "  in " + out + "\n";
 }
 
 Result<std::string> install_bundle(const CertsArguments& arguments) {
-  const auto files = security::read_tls_folder(arguments.bundle);
-  if (!files.is_ok()) return files.status();
-  std::optional<gid_t> group;
-  if (!arguments.group.empty()) {
-    const Result<gid_t> found = find_group(arguments.group);
-    if (!found.is_ok()) return found.status();
-    group = found.value();
-  }
+  const auto read = security::read_tls_folder(arguments.bundle);
+  if (!read.is_ok()) return read.status();
+  security::TlsFiles files = *read.value();
   const std::string& folder = arguments.folder;
-  const mode_t folder_mode = group ? 0750 : 0700;
-  if (Status made = make_folder(folder, folder_mode); !made.is_ok()) return made;
+  const Result<std::optional<gid_t>> group = group_of(arguments);
+  if (!group.is_ok()) return group.status();
+  const mode_t mode = group.value() ? 0750 : 0700;
+  std::error_code error;
+  Status done =
+      is_there(folder) ? make_folder(folder, mode) : make_new_folder(folder, mode, group.value());
+  if (done.is_ok()) done = keep_newer_list(folder, files);
+  if (!done.is_ok()) return done;
   // The layout is that of Kubernetes' volumes: a folder for each version, one link to it, and a
   // link for each file through that one, so that all files change at once.
   const std::string data = folder + "/..data";
-  std::error_code error;
   const fs::path before = fs::read_symlink(data, error);
-  const std::string version = ".." + files.value()->own.serial + '-' +
+  const std::string version = ".." + files.own.serial + '-' +
                               std::to_string(security::wall_now().time_since_epoch().count()) +
                               '-' + std::to_string(::getpid());
-  const std::string place = folder + '/' + version;
-  if (Status made = make_folder(place, folder_mode); !made.is_ok()) return made;
-  Status done = write_bundle(place, *files.value(), group ? 0640 : 0600);
-  if (done.is_ok() && group) done = give_to_group(folder, *group);
-  if (done.is_ok() && group) done = give_to_group(place, *group);
+  done = make_new_folder(folder + '/' + version, mode, group.value());
+  if (done.is_ok()) done = write_bundle(folder + '/' + version, files, group.value());
   if (done.is_ok()) done = replace_link(version, data);
-  for (const char* name : {security::kCertificateFile, security::kKeyFile, security::kAuthorityFile,
-                           security::kRevokedFile}) {
-    const std::string link = folder + '/' + name;
-    if (done.is_ok() && fs::read_symlink(link, error) != fs::path("..data") / name) {
-      done = replace_link(std::string("..data/") + name, link);
-    }
+  for (const char* name :
+       {security::kCertificateFile, security::kKeyFile, security::kAuthorityFile}) {
+    if (done.is_ok()) done = replace_link(std::string("..data/") + name, folder + '/' + name);
+  }
+  const std::string list = folder + '/' + security::kRevokedFile;
+  if (done.is_ok() && !files.revoked_pem.empty()) {
+    done = replace_link(std::string("..data/") + security::kRevokedFile, list);
   }
   if (!done.is_ok()) return done;
-  if (!before.empty() && before.string().starts_with("..") && before != version) {
-    fs::remove_all(folder / before, error);
+  if (before != version) remove_version(folder, before.string());
+  return facts_text(files.own) + "  is in " + folder + "\n";
+}
+
+Result<std::string> install_list(const CertsArguments& arguments) {
+  const Result<std::string> pem = security::read_pem_file(arguments.bundle);
+  if (!pem.is_ok()) return pem.status();
+  const auto files = security::read_tls_folder(arguments.folder);
+  if (!files.is_ok()) return files.status();
+  const auto list = security::RevocationList::read(pem.value(), files.value()->authorities);
+  if (!list.is_ok()) return bad(arguments.bundle + ": " + list.status().message());
+  if (list.value().size() == 0) {
+    return bad(arguments.bundle + " revokes nothing of the authorities of " + arguments.folder);
   }
-  return facts_text(files.value()->own) + "  is in " + folder + "\n";
+  if (list.value().made() < files.value()->revoked.made()) {
+    return bad(arguments.folder + " has a newer list");
+  }
+  const std::string path = arguments.folder + '/' + security::kRevokedFile;
+  const std::string made = path + ".new";
+  (void)::unlink(made.c_str());
+  if (Status written = write_new(made, pem.value(), 0644); !written.is_ok()) return written;
+  if (::rename(made.c_str(), path.c_str()) != 0) return cannot("replace", path);
+  return std::to_string(list.value().size()) + " certificates are revoked in " + arguments.folder +
+         "\n";
 }
 
 Result<std::string> show_certificates(const CertsArguments& arguments) {
@@ -258,8 +345,10 @@ Result<std::string> show_certificates(const CertsArguments& arguments) {
   const auto revoked =
       security::RevocationList::read(revoked_pem.value(), authority.value().certificate);
   if (!revoked.is_ok()) return revoked.status();
+  const Result<std::vector<CertificateFacts>> issued = read_issued(path);
+  if (!issued.is_ok()) return issued.status();
   std::string text = "the authority of " + domain.value() + "\n";
-  for (const CertificateFacts& facts : read_issued(path)) {
+  for (const CertificateFacts& facts : issued.value()) {
     text += facts_text(facts);
     if (revoked.value().has(facts.serial)) text += "  revoked\n";
   }
@@ -270,26 +359,36 @@ Result<std::string> revoke_certificates(const CertsArguments& arguments) {
   const std::string& folder = arguments.authority;
   const Result<KeyPair> authority = read_authority(folder);
   if (!authority.is_ok()) return authority.status();
+  const UniqueFd held = lock(folder);
   Result<std::string> list = read_revoked(folder);
   if (!list.is_ok()) return list.status();
-  std::string text;
-  for (const CertificateFacts& facts : read_issued(folder)) {
-    const bool is_meant = arguments.role == "serial"
-                              ? facts.serial == arguments.name
-                              : to_string(facts.identity.role) == arguments.role &&
-                                    facts.identity.name == arguments.name;
-    if (!is_meant) continue;
-    list = security::revoke(authority.value(), list.value(), facts.serial);
-    if (!list.is_ok()) return list.status();
-    text += "revoked: " + facts_text(facts);
+  std::vector<std::string> serials;
+  if (arguments.role == "serial") {
+    serials.push_back(arguments.name);
+  } else {
+    const Result<std::vector<CertificateFacts>> issued = read_issued(folder);
+    if (!issued.is_ok()) return issued.status();
+    for (const CertificateFacts& facts : issued.value()) {
+      const bool is_meant =
+          to_string(facts.identity.role) == arguments.role && facts.identity.name == arguments.name;
+      if (is_meant) serials.push_back(facts.serial);
+    }
   }
-  if (text.empty()) {
+  if (serials.empty()) {
     return bad("no certificate of " + folder + " is for " + arguments.role + ' ' + arguments.name +
                ": ruedactl certs show " + folder + " lists them");
   }
+  std::string text;
+  for (const std::string& serial : serials) {
+    list = security::revoke(authority.value(), list.value(), serial);
+    if (!list.is_ok()) return list.status();
+    text += "revoked: " + arguments.role + ' ' + arguments.name + ", serial " + serial + "\n";
+  }
   const std::string path = folder + '/' + security::kRevokedFile;
-  if (Status written = replace_file(path, list.value()); !written.is_ok()) return written;
-  return text + "copy " + path + " into the --tls-dir of every daemon: it counts there at once\n";
+  if (Status written = replace_file(path, list.value()); !written.is_ok()) {
+    return Status(written.code(), path + ": " + written.message());
+  }
+  return text + "give it to every daemon: ruedactl certs install-list " + path + " TLS_DIR\n";
 }
 
 CertsCommands::CertsCommands(CLI::App& app) {
@@ -327,6 +426,12 @@ CertsCommands::CertsCommands(CLI::App& app) {
   install->add_option("bundle", arguments_.bundle, "The bundle")->required();
   install->add_option("folder", arguments_.folder, "The folder of --tls-dir")->required();
   install->add_option("--group", arguments_.group, "Members of it may read the key, such as rueda");
+  CLI::App* const list = add(*certs, "install-list",
+                             "Put a list of revoked certificates where a daemon has its "
+                             "--tls-dir",
+                             &install_list);
+  list->add_option("list", arguments_.bundle, "The authority's crl.pem")->required();
+  list->add_option("folder", arguments_.folder, "The folder of --tls-dir")->required();
   CLI::App* const show = add(*certs, "show", "What is in a certificate, a bundle, or an authority",
                              &show_certificates);
   show->add_option("path", arguments_.bundle, "The file or folder")->required();

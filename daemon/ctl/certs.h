@@ -32,6 +32,8 @@ struct CertsArguments {
 Result<std::string> init_certs(const CertsArguments& arguments);
 Result<std::string> issue_certificate(const CertsArguments& arguments);
 Result<std::string> install_bundle(const CertsArguments& arguments);
+// Puts the list `bundle` into a --tls-dir, unless that has a newer one.
+Result<std::string> install_list(const CertsArguments& arguments);
 Result<std::string> show_certificates(const CertsArguments& arguments);
 // Revokes all certificates of a role and name, or the one with the serial number `name`.
 Result<std::string> revoke_certificates(const CertsArguments& arguments);

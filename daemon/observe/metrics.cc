@@ -102,8 +102,11 @@ DaemonMetrics make_daemon_metrics(prometheus::Registry& registry) {
       .certificate_expiry =
           single_gauge(registry, "rueda_certificate_expiry_timestamp_seconds",
                        "When the daemon's certificate ends, since 1970; +Inf without one."),
+      .certificate_trouble =
+          single_gauge(registry, "rueda_certificate_trouble",
+                       "1 while files in --tls-dir are not sound, and older ones are used."),
       .insecure = single_gauge(registry, "rueda_insecure",
-                               "1 if its ports are open beyond loopback, without certificates."),
+                               "1 if whoever reaches its ports is believed (--insecure)."),
       .unreachable_pairs = single_gauge(registry, "rueda_unreachable_pairs",
                                         "Pairs of nodes that nothing came through between when "
                                         "bandwidths were measured."),

@@ -10,7 +10,9 @@ constexpr Scope kAll = Scope::kAll;
 constexpr std::string_view kJobsAreLocal =
     "jobs are registered over the daemon's unix socket alone";
 constexpr std::string_view kForPeers = "this is for other daemons, over the control port";
-constexpr std::string_view kUnknown = "nothing is known of this connection: connect again";
+constexpr std::string_view kUnknown =
+    "nothing is known of this connection, or its certificate has been revoked or has ended: "
+    "connect again";
 
 constexpr std::string_view kNeedsIdentity =
     "over the network this needs an operator's certificate (ruedactl certs issue operator NAME, "

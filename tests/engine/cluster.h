@@ -39,7 +39,11 @@ class RoutedPlane final : public ControlPlane {
   std::string encode(const core::GenerationVotes& votes) const override;
   Result<core::GenerationVotes> decode_votes(const std::string& bytes) const override;
 
+  std::string node_of(LinkId link) const override { return certificates ? certificates(link) : ""; }
+
   std::map<LinkId, int> users;
+  // Whom the certificate of a link's peer is for; nobody has any if it is not set.
+  std::function<std::string(LinkId)> certificates;
 
  private:
   Router& router_;

@@ -45,6 +45,10 @@ class Authority {
           << list;
     }
   }
+  // Returns a channel of whoever has no certificate.
+  std::shared_ptr<grpc::Channel> channel(const std::string& address) const {
+    return grpc::CreateChannel(address, grpc::SslCredentials({pair_.certificate, "", ""}));
+  }
   // Returns a channel of whoever has these, and looks at nothing.
   std::shared_ptr<grpc::Channel> channel(const std::string& address,
                                          const security::KeyPair& pair) const {

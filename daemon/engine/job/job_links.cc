@@ -68,6 +68,13 @@ void JobLinks::send(NodeIndex to, core::Message message) {
   control_plane_.send(*link, envelope);
 }
 
+// A token says "of this job", and a certificate which node: what carries no proof is believed of
+// the node alone that it is said to come from.
+bool JobLinks::may_be(LinkId link, NodeIndex node) const {
+  const std::string peer = control_plane_.node_of(link);
+  return peer.empty() || peer == spec_.layout.node(node).node_id;
+}
+
 bool JobLinks::authenticate(LinkId link, const Envelope& envelope) {
   const core::Message& message = envelope.message;
   const NodeIndex from = message.sender();
@@ -75,6 +82,7 @@ bool JobLinks::authenticate(LinkId link, const Envelope& envelope) {
     if (node.value < 0 || node.value >= spec_.layout.node_count() || node == spec_.self)
       return false;
   }
+  if (!may_be(link, from)) return false;
   const bool is_join = introduces_sender(message);
   if (is_parent(from)) {
     if (link_to(from) != link || is_join) return false;

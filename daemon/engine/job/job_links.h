@@ -54,6 +54,8 @@ class JobLinks {
   bool is_parent(NodeIndex node) const;
   std::optional<LinkId> link_to(NodeIndex node);
   bool authenticate(LinkId link, const Envelope& envelope);
+  // Returns false if the peer of the link has another node's certificate.
+  bool may_be(LinkId link, NodeIndex node) const;
 
   ControlPlane& control_plane_;
   const JobSpec& spec_;

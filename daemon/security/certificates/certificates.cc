@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <memory>
 #include <optional>
 
@@ -73,13 +74,32 @@ Result<std::string> written(const char* what, const Write& write) {
   return std::string(bytes, static_cast<size_t>(size));
 }
 
+// Returns whether a text has been read to its end, and not to something that is damaged.
+bool is_at_end() {
+  const unsigned long error = ::ERR_peek_last_error();
+  ::ERR_clear_error();
+  return ERR_GET_LIB(error) == ERR_LIB_PEM && ERR_GET_REASON(error) == PEM_R_NO_START_LINE;
+}
+
+// Returns all certificates of a text; none of a text with a damaged one.
 std::vector<Certificate> read_all(std::string_view pem) {
   std::vector<Certificate> all;
   const Bio bio = reader(pem);
   while (X509* one = ::PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr)) {
     all.emplace_back(one);
   }
-  ::ERR_clear_error();
+  if (!is_at_end()) all.clear();
+  return all;
+}
+
+// Returns all lists of revoked certificates of a text; none of a text with a damaged one.
+std::vector<List> read_lists(std::string_view pem) {
+  std::vector<List> all;
+  const Bio bio = reader(pem);
+  while (X509_CRL* one = ::PEM_read_bio_X509_CRL(bio.get(), nullptr, nullptr, nullptr)) {
+    all.emplace_back(one);
+  }
+  if (!is_at_end()) all.clear();
   return all;
 }
 
@@ -263,6 +283,18 @@ Result<KeyPair> signed_pair(X509& certificate, EVP_PKEY& own_key, EVP_PKEY& sign
   return KeyPair{std::move(text).value(), std::move(key).value()};
 }
 
+// All that have certificates dial, and nodes are dialled, too.
+Status check_purposes(X509& certificate) {
+  const bool may_dial = ::X509_check_purpose(&certificate, X509_PURPOSE_SSL_CLIENT, 0) == 1;
+  const bool may_serve = ::X509_check_purpose(&certificate, X509_PURPOSE_SSL_SERVER, 0) == 1;
+  const AlternativeNames names = names_of(certificate);
+  const bool is_node =
+      names.uris.size() == 1 && names.uris.front().find("/rueda/node/") != std::string::npos;
+  if (may_dial && (may_serve || !is_node)) return Status::ok();
+  return bad(may_dial ? "it lacks the purpose serverAuth, which a node's certificate needs"
+                      : "it lacks the purpose clientAuth");
+}
+
 }  // namespace
 
 WallTime wall_now() {
@@ -276,7 +308,15 @@ Result<KeyPair> make_authority(const std::string& trust_domain, std::chrono::day
   }
   const Result<Key> key = make_key();
   if (!key.is_ok()) return key.status();
-  const Certificate made = blank(*key.value(), "Rueda CA of " + trust_domain, wall_now() + life);
+  std::array<unsigned char, 4> mark{};
+  if (::RAND_bytes(mark.data(), mark.size()) != 1) return failed("make an authority");
+  // Authorities that replace each other are told apart by their names.
+  std::string name = "Rueda CA ";
+  for (const unsigned char byte : mark) {
+    name += "0123456789abcdef"[byte >> 4];
+    name += "0123456789abcdef"[byte & 15];
+  }
+  const Certificate made = blank(*key.value(), name + " of " + trust_domain, wall_now() + life);
   const bool is_made =
       made && ::X509_set_issuer_name(made.get(), ::X509_get_subject_name(made.get())) == 1 &&
       add(*made, *made, NID_basic_constraints, "critical,CA:TRUE,pathlen:0") &&
@@ -302,6 +342,11 @@ Result<KeyPair> issue(const KeyPair& authority, const Identity& identity,
   if (!key.is_ok()) return key.status();
   X509& issuer = *signer.value().certificate;
   const WallTime end = std::min(wall_now() + options.life, time_of(::X509_get0_notAfter(&issuer)));
+  if (end <= wall_now() && options.life > std::chrono::days(0)) {
+    return bad(
+        "the authority itself has ended: make another one, and see docs/security.md on how one "
+        "replaces the other");
+  }
   const std::string shown = std::string(to_string(identity.role)) + ' ' + identity.name;
   const Certificate made = blank(*key.value(), shown, end);
   const bool is_made = made &&
@@ -358,15 +403,20 @@ Status check_pair(const KeyPair& pair, const std::string& authorities) {
     return bad("the key is not that of the certificate");
   }
   const std::vector<Certificate> known = read_all(authorities);
-  if (known.empty()) return bad("there is no authority's certificate (PEM)");
+  if (known.empty()) return bad("there is no authority's certificate (PEM), or a damaged one");
+  const std::vector<Certificate> chain = read_all(pair.certificate);
+  if (chain.empty()) return bad("a certificate after the first one is damaged");
   const Store store(::X509_STORE_new());
   for (const Certificate& one : known) ::X509_STORE_add_cert(store.get(), one.get());
+  const std::unique_ptr<STACK_OF(X509), void (*)(STACK_OF(X509)*)> between(
+      sk_X509_new_null(), [](STACK_OF(X509) * stack) { sk_X509_free(stack); });
+  for (const Certificate& one : chain) sk_X509_push(between.get(), one.get());
   const Context context(::X509_STORE_CTX_new());
-  if (!context ||
-      ::X509_STORE_CTX_init(context.get(), store.get(), certificate.value().get(), nullptr) != 1) {
+  if (!context || ::X509_STORE_CTX_init(context.get(), store.get(), certificate.value().get(),
+                                        between.get()) != 1) {
     return failed("check a certificate");
   }
-  if (::X509_verify_cert(context.get()) == 1) return Status::ok();
+  if (::X509_verify_cert(context.get()) == 1) return check_purposes(*certificate.value());
   ::ERR_clear_error();
   return bad(std::string("the authority does not vouch for the certificate: ") +
              ::X509_verify_cert_error_string(::X509_STORE_CTX_get_error(context.get())));
@@ -376,21 +426,28 @@ Result<RevocationList> RevocationList::read(const std::string& pem,
                                             const std::string& authorities) {
   RevocationList revoked;
   if (pem.empty()) return revoked;
-  const List list(::PEM_read_bio_X509_CRL(reader(pem).get(), nullptr, nullptr, nullptr));
-  if (!list) {
-    ::ERR_clear_error();
-    return bad("there is no list of revoked certificates in it (PEM, X509 CRL)");
-  }
+  const std::vector<List> lists = read_lists(pem);
+  if (lists.empty()) return bad("there is no list of revoked certificates in it (PEM, X509 CRL)");
   const std::vector<Certificate> known = read_all(authorities);
-  const bool is_signed = std::any_of(known.begin(), known.end(), [&](const Certificate& one) {
-    return ::X509_CRL_verify(list.get(), ::X509_get0_pubkey(one.get())) == 1;
-  });
-  ::ERR_clear_error();
-  if (!is_signed) return bad("none of the authorities has signed the list of revoked certificates");
-  STACK_OF(X509_REVOKED)* const entries = ::X509_CRL_get_REVOKED(list.get());
-  for (int i = 0; i < sk_X509_REVOKED_num(entries); ++i) {
-    const X509_REVOKED* const entry = sk_X509_REVOKED_value(entries, i);
-    revoked.serials_.push_back(serial_of(::X509_REVOKED_get0_serialNumber(entry)));
+  for (const List& list : lists) {
+    const bool is_signed = std::any_of(known.begin(), known.end(), [&](const Certificate& one) {
+      return ::X509_CRL_verify(list.get(), ::X509_get0_pubkey(one.get())) == 1;
+    });
+    ::ERR_clear_error();
+    const bool is_of_known = std::any_of(known.begin(), known.end(), [&](const Certificate& one) {
+      return ::X509_NAME_cmp(::X509_CRL_get_issuer(list.get()),
+                             ::X509_get_subject_name(one.get())) == 0;
+    });
+    if (!is_signed && is_of_known) {
+      return bad("an authority has not signed the list of revoked certificates in its name");
+    }
+    if (!is_signed) continue;
+    revoked.made_ = std::max(revoked.made_, time_of(::X509_CRL_get0_lastUpdate(list.get())));
+    STACK_OF(X509_REVOKED)* const entries = ::X509_CRL_get_REVOKED(list.get());
+    for (int i = 0; i < sk_X509_REVOKED_num(entries); ++i) {
+      const X509_REVOKED* const entry = sk_X509_REVOKED_value(entries, i);
+      revoked.serials_.push_back(serial_of(::X509_REVOKED_get0_serialNumber(entry)));
+    }
   }
   std::sort(revoked.serials_.begin(), revoked.serials_.end());
   return revoked;
@@ -401,6 +458,14 @@ bool RevocationList::has(const std::string& serial) const {
 }
 
 namespace {
+
+// Returns a serial number as serial_of() writes it.
+std::string normal_serial(std::string serial) {
+  std::transform(serial.begin(), serial.end(), serial.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  serial.erase(0, std::min(serial.find_first_not_of('0'), serial.size()));
+  return serial;
+}
 
 bool add_entry(X509_CRL& list, const std::string& serial) {
   BIGNUM* parsed = nullptr;
@@ -425,7 +490,7 @@ Result<std::string> revoke(const KeyPair& authority, const std::string& pem,
   if (!signer.is_ok()) return signer.status();
   const Result<RevocationList> before = RevocationList::read(pem, authority.certificate);
   if (!before.is_ok()) return before.status();
-  if (before.value().has(serial)) return pem;
+  if (before.value().has(normal_serial(serial))) return pem;
   const List list(pem.empty()
                       ? ::X509_CRL_new()
                       : ::PEM_read_bio_X509_CRL(reader(pem).get(), nullptr, nullptr, nullptr));

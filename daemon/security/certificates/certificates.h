@@ -50,24 +50,29 @@ Result<CertificateFacts> read_certificate(std::string_view pem);
 // Returns the trust domain of an authority's certificate.
 Result<std::string> trust_domain_of(std::string_view authority_pem);
 
-// Returns an error if the key is not the certificate's, the certificate was not issued by one of
-// the authorities, or its time has not come or has passed. `authorities` may have several, for the
-// time in which one replaces the other.
+// Returns an error if the key is not the certificate's, none of the authorities vouches for the
+// certificate, by itself or through what follows it in its text, its time has not come or has
+// passed, or what it may be used for is not what its role needs. `authorities` may have several,
+// for the time in which one replaces the other.
 Status check_pair(const KeyPair& pair, const std::string& authorities);
 
 // Certificates that count no more (RFC 5280, section 5), by serial.
 class RevocationList {
  public:
-  // Takes "" for a list of none. Errors: kInvalidArgument (no list, or none of the authorities has
-  // signed it).
+  // Takes "" for a list of none. A text may have several lists: one for each authority. Those of
+  // authorities that are not among these are left out. Errors: kInvalidArgument (no list, or one in
+  // the name of an authority that has not signed it).
   static Result<RevocationList> read(const std::string& pem, const std::string& authorities);
   bool has(const std::string& serial) const;
   size_t size() const { return serials_.size(); }
+  // Returns when the newest of the lists was made.
+  WallTime made() const { return made_; }
 
  private:
   std::vector<std::string> serials_;  // In ascending order.
+  WallTime made_;
 };
-// Returns the list with one serial more, signed anew. `pem` may be "".
+// Returns the list with one serial more, in hexadecimal digits, signed anew. `pem` may be "".
 Result<std::string> revoke(const KeyPair& authority, const std::string& pem,
                            const std::string& serial);
 

@@ -3,6 +3,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include <fcntl.h>
@@ -47,7 +48,7 @@ Status check_key_file(const std::string& path) {
   if ((found.st_mode & (S_IRWXO | S_IWGRP)) == 0) return Status::ok();
   return at(path, Code::kPermission,
             "others than its owner and its group may use the key, or its group may change it: "
-            "chmod 0600, or 0640");
+            "chmod 0600, or 0640 (defaultMode: 0400 of a Kubernetes volume)");
 }
 
 }  // namespace
@@ -89,6 +90,10 @@ Result<std::shared_ptr<const TlsFiles>> read_tls_folder(const std::string& folde
   Result<std::string> revoked = read_pem_file(folder + '/' + kRevokedFile);
   if (revoked.is_ok()) files->revoked_pem = std::move(revoked).value();
   if (!revoked.is_ok() && revoked.status().code() != Code::kNotFound) return revoked.status();
+  if (revoked.is_ok() && files->revoked_pem.empty()) {
+    return at(folder + '/' + kRevokedFile, Code::kInvalidArgument,
+              "it is empty: take it away if nothing has been revoked");
+  }
 
   Result<CertificateFacts> own = read_certificate(files->pair.certificate);
   if (!own.is_ok()) return at(certificate_path, own.status().code(), own.status().message());
@@ -121,14 +126,44 @@ void TlsFolder::look() {
   std::string stamp = stamp_of(path_);
   if (stamp == stamp_) return;
   Result<std::shared_ptr<const TlsFiles>> read = read_tls_folder(path_);
+  // What has been revoked counts also where something else is not sound.
+  std::optional<RevocationList> revoked = read.is_ok() ? std::nullopt : read_revoked();
   // Files that are replaced one by one do not fit each other for a moment.
   if (stamp_of(path_) != stamp) return;
   stamp_ = std::move(stamp);
-  trouble_ = read.is_ok() ? "" : read.status().message();
-  if (!read.is_ok()) return;
-  auto files = std::make_shared<TlsFiles>(*read.value());
-  files->version = files_ ? files_->version + 1 : 1;
-  files_ = std::move(files);
+  trouble_ = read.is_ok() ? doubt(*read.value()) : read.status().message();
+  if (trouble_.empty()) {
+    replace(*read.value());
+  } else if (files_ && revoked) {
+    TlsFiles files = *files_;
+    files.revoked = *std::move(revoked);
+    replace(std::move(files));
+  }
+}
+
+std::string TlsFolder::doubt(const TlsFiles& files) const {
+  if (!files_) return "";
+  if (files.own.identity != files_->own.identity) {
+    return path_ + '/' + kCertificateFile + ": it is for " + to_uri(files.own.identity) +
+           ", and the one before was for " + to_uri(files_->own.identity);
+  }
+  if (files.revoked_pem.empty() && !files_->revoked_pem.empty()) {
+    return path_ + '/' + kRevokedFile + ": it has gone, and certificates had been revoked";
+  }
+  return "";
+}
+
+std::optional<RevocationList> TlsFolder::read_revoked() const {
+  const Result<std::string> pem = read_pem_file(path_ + '/' + kRevokedFile);
+  if (!files_ || !pem.is_ok() || pem.value().empty()) return std::nullopt;
+  Result<RevocationList> list = RevocationList::read(pem.value(), files_->authorities);
+  if (!list.is_ok()) return std::nullopt;
+  return std::move(list).value();
+}
+
+void TlsFolder::replace(TlsFiles files) {
+  files.version = files_ ? files_->version + 1 : 1;
+  files_ = std::make_shared<TlsFiles>(std::move(files));
 }
 
 std::shared_ptr<const TlsFiles> TlsFolder::files() {
@@ -151,6 +186,10 @@ Result<Identity> TlsFolder::recognise(const std::string& peer_pem) {
   if (identity.trust_domain != now->own.identity.trust_domain) {
     return Status(Code::kPermission, to_uri(identity) + " is of another trust domain than this, " +
                                          now->own.identity.trust_domain);
+  }
+  if (peer.value().not_after <= wall_now()) {
+    return Status(Code::kPermission, "the certificate of " + to_uri(identity) + ", serial " +
+                                         peer.value().serial + ", has ended");
   }
   if (now->revoked.has(peer.value().serial)) {
     return Status(Code::kPermission, "the certificate of " + to_uri(identity) + ", serial " +

@@ -4,8 +4,10 @@
 // by one.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "daemon/base/mutex.h"
@@ -45,19 +47,26 @@ class TlsFolder {
   static Result<std::shared_ptr<TlsFolder>> open(const std::string& path);
 
   const std::string& path() const { return path_; }
-  // Returns the files as they are now; those of before, while what is there is not sound. It asks
-  // the file system once a second at most.
+  // Returns the files as they are now; those of before, while what is there is not sound, is for
+  // somebody else, or lacks the list of revoked certificates that was there. It asks the file
+  // system once a second at most.
   std::shared_ptr<const TlsFiles> files();
   // Says what is wrong with the files that are there now; "" if nothing is.
   std::string trouble();
 
   // Returns who has this certificate, which the handshake has found to be issued by an authority of
-  // this folder. Errors: kPermission (another trust domain, revoked, no identity).
+  // this folder. Errors: kPermission (another trust domain, revoked, ended, no identity).
   Result<Identity> recognise(const std::string& peer_pem);
 
  private:
   explicit TlsFolder(std::string path) : path_(std::move(path)) {}
   void look() RUEDA_REQUIRES(mutex_);
+  // Returns why files that are sound must not take the place of those that are there; "" if they
+  // may.
+  std::string doubt(const TlsFiles& files) const RUEDA_REQUIRES(mutex_);
+  // Reads the list of revoked certificates alone; nothing if there is none that is sound.
+  std::optional<RevocationList> read_revoked() const RUEDA_REQUIRES(mutex_);
+  void replace(TlsFiles files) RUEDA_REQUIRES(mutex_);
 
   const std::string path_;
   Mutex mutex_;

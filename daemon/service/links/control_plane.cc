@@ -374,25 +374,35 @@ std::string GrpcControlPlane::doubt(Link& link, const std::string& node_id) cons
   const std::string pem = link.stream->peers_certificate();
   const Result<security::Identity> peer = options_.credentials->folder()->recognise(pem);
   if (!peer.is_ok()) return peer.status().message();
-  link.serial = security::read_certificate(pem).value().serial;
+  const security::CertificateFacts facts = security::read_certificate(pem).value();
+  link.serial = facts.serial;
+  link.certificate_end = facts.not_after;
   if (peer.value().role == security::Role::kNode && peer.value().name == node_id) return "";
   return "it says that it is node " + node_id + ", and its certificate is for " +
          to_uri(peer.value()) + "; give each daemon its own node's certificate";
 }
 
-void GrpcControlPlane::drop_revoked() {
+void GrpcControlPlane::drop_unvouched() {
   if (!options_.credentials->has_tls()) return;
   const std::shared_ptr<const security::TlsFiles> files = options_.credentials->folder()->files();
-  if (std::exchange(seen_certificates_, files->version) == files->version) return;
-  std::vector<engine::LinkId> revoked;
+  const security::WallTime now = security::wall_now();
+  std::vector<std::pair<engine::LinkId, std::string>> unvouched;
   for (const auto& [id, link] : links_) {
-    if (link.stream && files->revoked.has(link.serial)) revoked.push_back(id);
+    if (!link.peer) continue;
+    const bool is_revoked = files->revoked.has(link.serial);
+    if (!is_revoked && link.certificate_end > now) continue;
+    unvouched.emplace_back(id, "its certificate, serial " + link.serial +
+                                   (is_revoked ? ", has been revoked" : ", has ended"));
   }
-  for (const engine::LinkId id : revoked) {
-    if (!links_.contains(id)) continue;
-    lose(id, Status(Code::kPermission,
-                    "its certificate, serial " + links_.at(id).serial + ", has been revoked"));
+  for (const auto& [id, why] : unvouched) {
+    if (links_.contains(id)) lose(id, Status(Code::kPermission, why));
   }
+}
+
+std::string GrpcControlPlane::node_of(engine::LinkId id) const {
+  const auto it = links_.find(id);
+  const bool is_known = it != links_.end() && it->second.peer && options_.credentials->has_tls();
+  return is_known ? it->second.peer->node_id : "";
 }
 
 void GrpcControlPlane::on_closed(engine::LinkId id, uint64_t stream_number, const Status& status) {
@@ -598,7 +608,7 @@ void GrpcControlPlane::watch() {
                  late_ms, options_.timeout_ms);
     for (auto& [id, link] : links_) link.last_heard_ms = link.last_asked_ms = now;
   }
-  drop_revoked();
+  drop_unvouched();
   std::vector<engine::LinkId> silent;
   std::vector<engine::LinkId> unneeded;
   for (auto& [id, link] : links_) {

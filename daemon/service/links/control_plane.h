@@ -79,6 +79,7 @@ class GrpcControlPlane final : public engine::ControlPlane {
   engine::LinkId acquire(const std::string& address) override;
   void release(engine::LinkId link) override;
   std::string trouble(engine::LinkId link) const override;
+  std::string node_of(engine::LinkId link) const override;
   void bind(engine::LinkId link, const JobId& job) override;
   void unbind(engine::LinkId link, const JobId& job) override;
   void send(engine::LinkId link, const engine::Envelope& envelope) override;
@@ -121,8 +122,10 @@ class GrpcControlPlane final : public engine::ControlPlane {
     TicksMs messages_paid_ms = 0;
     TicksMs bytes_paid_ms = 0;
     std::shared_ptr<grpc::Channel> channel;
-    std::string trouble;          // The reason why the last dial failed; empty if it succeeded.
-    std::string serial;           // Of the peer's certificate, if it has any.
+    std::string trouble;  // The reason why the last dial failed; empty if it succeeded.
+    // Of the peer's certificate, if it has any.
+    std::string serial;
+    security::WallTime certificate_end;
     std::string refused;          // Why the peer that answered the last dial may not stay.
     TicksMs trouble_said_ms = 0;  // The time of the last log line about it; 0: never.
     std::shared_ptr<rpc::Stream> stream;
@@ -169,8 +172,8 @@ class GrpcControlPlane final : public engine::ControlPlane {
   // Returns what is wrong with a hello that names this node; "" if nothing is. Notes the peer's
   // certificate.
   std::string doubt(Link& link, const std::string& node_id) const;
-  // Ends links with peers whose certificates have been revoked.
-  void drop_revoked();
+  // Ends links with peers whose certificates have been revoked, or have ended.
+  void drop_unvouched();
   void lose(engine::LinkId id, const Status& status);
   // Forgets a link that has no users any more.
   void forget(engine::LinkId id);
@@ -205,7 +208,6 @@ class GrpcControlPlane final : public engine::ControlPlane {
   boost::asio::steady_timer timer_;
   int open_streams_ = 0;
   TicksMs watch_due_ms_ = 0;
-  uint64_t seen_certificates_ = 0;  // The version of the files that links were last compared with.
   bool stopped_ = false;
   std::function<void()> on_stopped_;
   const std::shared_ptr<Arrivals> arrivals_ = std::make_shared<Arrivals>();

@@ -275,7 +275,8 @@ void AgentService::describe(v1::DescribeReply& reply) const {
   reply.set_version(RUEDA_VERSION);
   reply.set_control_port(port_of(info_.control_address));
   reply.set_data_port(port_of(info_.data_address));
-  reply.set_http_port(port_of(info_.http_address));
+  // Ranks are told where to read metrics; with certificates they have none to show there.
+  if (info_.protection != "tls") reply.set_http_port(port_of(info_.http_address));
   reply.set_advertised_control_address(info_.advertised_address);
   reply.set_cpus(info_.cpus);
 }

@@ -87,7 +87,7 @@ Result<v1::Explanation> ErrandDesk::ask(const v1::Errand& errand) {
     stubs_.erase(errand.prober());
     return Status(Code::kPermission, "the daemon at the address of node " + errand.prober() +
                                          " in the --nodes of node " + info_.node_id +
-                                         " has the certificate of another one");
+                                         " has the certificate of another one: correct --nodes");
   }
   // A prober that has moved is looked for anew.
   stubs_.erase(errand.prober());

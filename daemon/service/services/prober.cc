@@ -152,7 +152,13 @@ Status Prober::Run::ask(const Node& node,
   const grpc::Status status = ((*node.stub).*method)(&context, errand, &reply);
   const MutexLock lock(mutex_);
   call_ = nullptr;
-  if (status.ok()) return Status::ok();
+  if (status.ok() && rpc::is_node(credentials_, context, node.id)) return Status::ok();
+  if (status.ok()) {
+    return {Code::kPermission, "the daemon at " + node.address +
+                                   " has another node's certificate "
+                                   "than that of " +
+                                   node.id + ": correct --nodes"};
+  }
   if (is_cancelled_) return {Code::kShutDown, "the probe was broken off"};
   switch (status.error_code()) {
     case grpc::StatusCode::UNAVAILABLE:

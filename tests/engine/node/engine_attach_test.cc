@@ -255,6 +255,30 @@ TEST_F(EngineAttach, AProofOfAnotherPurposeOrNodeIsDropped) {
   EXPECT_EQ(cluster_.snapshot(1, "job").state, "forming");
 }
 
+// It passes on the proofs of the real one, which do not say who has sent them.
+TEST_F(EngineAttach, AMemberWithAnotherNodesCertificateIsDropped) {
+  std::string of_n1 = "n9";
+  cluster_.router().plane(0).certificates = [&](LinkId link) { return link == 2 ? of_n1 : ""; };
+  int joins = 0;
+  cluster_.router().filter = [&](int from, int, Envelope& envelope) {
+    joins += from == 1 && std::holds_alternative<core::Join>(envelope.message.body);
+    return true;
+  };
+  for (int rank = 0; rank < 4; ++rank) cluster_.attach("job", Rank{rank});
+  ASSERT_TRUE(cluster_.run_until([&] { return joins >= 4; }));
+  EXPECT_EQ(cluster_.snapshot(0, "job").state, "forming");
+  of_n1 = "n1";
+  EXPECT_TRUE(cluster_.run_until([&] { return cluster_.snapshot(0, "job").state == "running"; }));
+}
+
+TEST_F(EngineAttach, ACoordinatorWithAnotherNodesCertificateIsNotBelieved) {
+  cluster_.router().plane(1).certificates = [](LinkId) { return "n9"; };
+  for (int rank = 0; rank < 4; ++rank) cluster_.attach("job", Rank{rank});
+  ASSERT_TRUE(cluster_.run_until([&] { return cluster_.snapshot(0, "job").state == "running"; }));
+  cluster_.settle();
+  EXPECT_EQ(cluster_.snapshot(1, "job").state, "forming");
+}
+
 TEST_F(EngineAttach, MessagesOverAnotherLinkAreDropped) {
   const auto sessions = cluster_.start("job");
   ASSERT_EQ(sessions.size(), 4u);

@@ -104,10 +104,30 @@ TEST(RevocationList, HasWhatWasRevokedAndNothingElse) {
   EXPECT_FALSE(revoke(ca, "", "").is_ok());
 }
 
-TEST(RevocationList, OfAnotherAuthorityIsRefused) {
-  const std::string list = revoke(authority(), "", "1234").value();
-  EXPECT_THAT(RevocationList::read(list, authority().certificate).status().message(),
-              HasSubstr("none of the authorities"));
+TEST(RevocationList, OneForEachAuthority) {
+  const KeyPair before = authority();
+  const KeyPair after = authority();
+  const std::string lists =
+      revoke(before, "", "1A").value() + revoke(after, "", "00002b").value();
+  const auto both = RevocationList::read(lists, before.certificate + after.certificate);
+  ASSERT_TRUE(both.is_ok()) << both.status().message();
+  EXPECT_TRUE(both.value().has("1A") && both.value().has("2B"));
+  EXPECT_GT(both.value().made(), wall_now() - std::chrono::minutes(1));
+  // The first authority has been taken out.
+  const auto one = RevocationList::read(lists, after.certificate);
+  ASSERT_TRUE(one.is_ok()) << one.status().message();
+  EXPECT_TRUE(!one.value().has("1A") && one.value().has("2B"));
+  EXPECT_FALSE(RevocationList::read(lists + "-----BEGIN X509 CRL-----\nrubbish\n", after.certificate)
+                   .is_ok());
+}
+
+TEST(Certificates, NothingIsLeftOutOfATextThatIsDamaged) {
+  const KeyPair ca = authority();
+  const KeyPair made = issue(ca, kNode, {}).value();
+  const std::string half = authority().certificate.substr(0, 200);
+  EXPECT_THAT(check_pair(made, ca.certificate + half).message(), HasSubstr("damaged"));
+  EXPECT_THAT(check_pair({made.certificate + half, made.key}, ca.certificate).message(),
+              HasSubstr("damaged"));
 }
 
 // Whatever a peer shows as its certificate ends in a Status.

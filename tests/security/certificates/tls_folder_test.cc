@@ -55,6 +55,8 @@ TEST_F(TlsFolderTest, WhatIsMissingOrWrongIsNamed) {
   write(kRevokedFile, "nothing");
   EXPECT_THAT(refusal(), HasSubstr("/crl.pem: there is no list"));
   write(kRevokedFile, "");
+  EXPECT_THAT(refusal(), HasSubstr("/crl.pem: it is empty"));
+  std::filesystem::remove(folder_.path() + "/crl.pem");
   EXPECT_EQ(refusal(), "");
   ASSERT_EQ(::chmod((folder_.path() + "/tls.key").c_str(), 0644), 0);
   EXPECT_THAT(refusal(), HasSubstr("/tls.key: others than its owner"));
@@ -103,6 +105,42 @@ TEST_F(TlsFolderTest, PeersAreRecognisedUntilTheyAreRevoked) {
   EXPECT_THAT(folder->recognise(peer.certificate).status().message(),
               HasSubstr("serial " + serial + ", has been revoked"));
   EXPECT_TRUE(folder->recognise(issue_for("b").certificate).is_ok()) << "that is another one";
+}
+
+TEST_F(TlsFolderTest, WhatHasBeenRevokedStaysSo) {
+  write_pair(issue_for("a"));
+  const auto folder = TlsFolder::open(folder_.path()).value();
+  const KeyPair peer = issue_for("b");
+  const std::string serial = read_certificate(peer.certificate).value().serial;
+  const std::string list = revoke(authority_, "", serial).value();
+  // The list counts though the key is not sound.
+  write(kKeyFile, "rubbish");
+  write(kRevokedFile, list);
+  EXPECT_TRUE(comes([&] { return !folder->recognise(peer.certificate).is_ok(); }));
+  EXPECT_THAT(folder->trouble(), HasSubstr("no private key"));
+  write_pair(issue_for("a"));
+  EXPECT_TRUE(comes([&] { return folder->trouble().empty(); }));
+  // A list does not go by itself.
+  std::filesystem::remove(folder_.path() + "/crl.pem");
+  EXPECT_TRUE(comes([&] { return !folder->trouble().empty(); }));
+  EXPECT_THAT(folder->trouble(), HasSubstr("it has gone"));
+  EXPECT_FALSE(folder->recognise(peer.certificate).is_ok());
+}
+
+TEST_F(TlsFolderTest, AnotherNodesFilesAreNotTaken) {
+  write_pair(issue_for("a"));
+  const auto folder = TlsFolder::open(folder_.path()).value();
+  write_pair(issue_for("b"));
+  EXPECT_TRUE(comes([&] { return !folder->trouble().empty(); }));
+  EXPECT_THAT(folder->trouble(), HasSubstr("it is for spiffe://test/rueda/node/b"));
+  EXPECT_EQ(folder->files()->own.identity.name, "a");
+}
+
+TEST_F(TlsFolderTest, OneThatHasEndedIsNotRecognised) {
+  write_pair(issue_for("a"));
+  const auto folder = TlsFolder::open(folder_.path()).value();
+  const KeyPair over = issue(authority_, {"test", Role::kNode, "b"}, {{}, days(-1)}).value();
+  EXPECT_THAT(folder->recognise(over.certificate).status().message(), HasSubstr("has ended"));
 }
 
 TEST_F(TlsFolderTest, AnotherTrustDomainIsRefused) {

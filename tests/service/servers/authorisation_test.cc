@@ -179,8 +179,10 @@ TEST_F(BearersTest, AreAnsweredAsTheTableSays) {
                              security::kind_of(role));
   }
   expect_as_the_table_says(local(kAlice), Caller::Kind::kUser);
-  EXPECT_EQ(call(network(), "rueda.v1.Admin/GetStatus").error_code(),
-            grpc::StatusCode::UNAVAILABLE);
+  for (const auto& nobody : {network(), authority_->channel(address_)}) {
+    EXPECT_EQ(call(nobody, "grpc.health.v1.Health/Check").error_code(),
+              grpc::StatusCode::UNAVAILABLE);
+  }
 }
 
 TEST_F(AuthorisationTest, UsersSeeTheirOwnJobsAndOperatorsAll) {
