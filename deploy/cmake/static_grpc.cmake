@@ -22,7 +22,7 @@ endforeach()
 # nor takes apart.
 set(RUEDA_STATIC_GRPC ${PROJECT_BINARY_DIR}/libgrpc_static.ld)
 file(CONFIGURE OUTPUT ${RUEDA_STATIC_GRPC} CONTENT "GROUP (\n${archives})\n" @ONLY)
-foreach(target gRPC::grpc++ gRPC::grpc++_reflection protobuf::libprotobuf OpenSSL::Crypto)
+foreach(target gRPC::grpc++ gRPC::grpc++_reflection protobuf::libprotobuf OpenSSL::Crypto OpenSSL::SSL)
   get_target_property(configurations ${target} IMPORTED_CONFIGURATIONS)
   foreach(configuration "" ${configurations})
     string(REGEX REPLACE "^(.+)$" "_\\1" suffix "${configuration}")

@@ -21,7 +21,7 @@ namespace rueda::service::testing {
 class Authority {
  public:
   security::KeyPair issue(security::Role role, const std::string& name,
-                          std::chrono::days life = std::chrono::days(1)) const {
+                          std::chrono::seconds life = std::chrono::days(1)) const {
     return security::issue(pair_, {"test", role, name}, {{"127.0.0.1"}, life}).value();
   }
   // Returns what a daemon has whose --tls-dir is a new folder with these.

@@ -100,6 +100,7 @@ TEST_F(ConfigTest, EverySettingHasAVariable) {
   env("RUEDAD_SOCKET", "@s");
   env("RUEDAD_LISTEN_HOST", "127.0.0.1");
   env("RUEDAD_ADVERTISE_HOST", "h");
+  env("RUEDAD_TLS_DIR", "/t");
   env("RUEDAD_CONTROL_PORT", "1");
   env("RUEDAD_HTTP_PORT", "3");
   env("RUEDAD_NODES", "a=h:1,b=h:2");
@@ -119,6 +120,7 @@ TEST_F(ConfigTest, EverySettingHasAVariable) {
   EXPECT_EQ(config.socket, "@s");
   EXPECT_EQ(config.listen_host, "127.0.0.1");
   EXPECT_EQ(config.advertise_host, "h");
+  EXPECT_EQ(config.tls_dir, "/t");
   EXPECT_EQ(config.control_port, 1);
   EXPECT_EQ(config.http_port, 3);
   EXPECT_EQ(config.nodes, (std::vector<std::string>{"a=h:1", "b=h:2"}));
@@ -230,9 +232,23 @@ TEST_F(ConfigTest, PrivateLeavesThePortsThatAreGivenAsFlags) {
 
 TEST_F(ConfigTest, PrivateGoesBeforeTheEnvironmentAndTheFileOfTheNodesOwnDaemon) {
   env("RUEDAD_CONTROL_PORT", "5");
-  const Config config = good({toml("data-port = 6\n"), "--private"});
+  env("RUEDAD_TLS_DIR", "/x");
+  const Config config = good({toml("data-port = 6\ninsecure = true\n"), "--private"});
   EXPECT_EQ(config.control_port, 0);
   EXPECT_EQ(config.data_ports, std::vector<uint16_t>{0});
+  EXPECT_EQ(config.tls_dir, "");
+  EXPECT_FALSE(config.is_insecure);
+  const Config given = good({"--private", "--tls-dir=/y", "--insecure"});
+  EXPECT_EQ(given.tls_dir, "/y");
+  EXPECT_TRUE(given.is_insecure);
+}
+
+TEST_F(ConfigTest, HowThePortsAreProtectedMayBeInTheFile) {
+  const Config config = good({toml("tls-dir = \"/x\"\ninsecure = true\n")});
+  EXPECT_EQ(config.tls_dir, "/x");
+  EXPECT_TRUE(config.is_insecure);
+  env("RUEDAD_INSECURE", "true");
+  EXPECT_TRUE(good({}).is_insecure);
 }
 
 TEST_F(ConfigTest, PrivateTakesFreePorts) {

@@ -200,6 +200,7 @@ std::optional<core::GenerationSlot> ElasticJob::place_of(core::Slot slot,
 void ElasticJob::on_attached(session::Session& session) {
   const core::Slot slot{session.attach().local_rank.value};
   slots_.emplace(&session, slot);
+  left_well_.erase(slot);
   LocalRank local_rank;
   const auto place = place_of(slot, &local_rank);
   if (place && !is_ending_ && !attached_.contains(slot)) {
@@ -219,6 +220,7 @@ void ElasticJob::on_session_gone(session::Session& session, bool has_died) {
   if (it == slots_.end()) return;
   const core::Slot slot = it->second;
   slots_.erase(it);
+  if (!has_died && running_ && !is_ending_) left_well_.insert(slot);
   // Who waits and goes does not take part, whatever it says. Who was in a generation that is over
   // may come back; if not, the launcher says that the process has ended.
   const bool is_missed = has_died && running_ && !is_ending_;
@@ -229,6 +231,7 @@ void ElasticJob::on_session_gone(session::Session& session, bool has_died) {
 }
 
 void ElasticJob::on_process_gone(core::Slot slot, const std::string& failure) {
+  left_well_.erase(slot);
   LocalRank local_rank;
   const auto place = place_of(slot, &local_rank);
   if (place && !is_ending_ && !failure.empty()) runner_->on_rank_failed(place->rank, failure);
@@ -418,6 +421,8 @@ void ElasticJob::note_lost(const Status& why) {
   carry_out(std::move(output));
 }
 
+// Who has left in good order does not stand still: it may have ended its training, and save its
+// model, or may be ending.
 void ElasticJob::watch_silence() {
   const TicksMs timeout_ms = spec_.elastic->rank_timeout_ms;
   if (timeout_ms == 0) return;
@@ -426,6 +431,7 @@ void ElasticJob::watch_silence() {
       lifetime_.guard([this, timeout_ms](const boost::system::error_code& error) {
         if (error || closing_ || generations_.state() != State::kForming) return;
         for (const core::Slot slot : generations_.awaited_slots()) {
+          if (left_well_.contains(slot)) continue;
           listener_.on_silent(Rank{slot.value},
                               "slot " + std::to_string(slot.value) + " has not come back for " +
                                   std::to_string(timeout_ms) + " ms since its generation ended");

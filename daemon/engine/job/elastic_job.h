@@ -155,6 +155,8 @@ class ElasticJob {
   // silent together, one is found first, and is the end of the generation.
   std::map<LinkId, core::MemberId> links_before_;
   std::set<core::Slot> attached_;                  // Who has attached to the generation that runs.
+  // Who has left the last generation in good order, and has not come back.
+  std::set<core::Slot> left_well_;
   std::map<session::Session*, core::Slot> slots_;  // All sessions of the job.
   std::set<session::Session*> waiting_;            // Those that no runner has.
   // Joins that came before the generation that they are for has begun here, by sender.

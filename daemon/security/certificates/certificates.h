@@ -30,7 +30,7 @@ Result<KeyPair> make_authority(const std::string& trust_domain, std::chrono::day
 // clients that know nothing of identities (Prometheus, curl) find the server.
 struct IssueOptions {
   std::vector<std::string> hosts;
-  std::chrono::days life{90};
+  std::chrono::seconds life = std::chrono::days(90);
 };
 // Issues a certificate with a new key. It never outlives its authority. Errors: kInvalidArgument
 // (no authority, another trust domain, a name or a host that no certificate can have).

@@ -390,7 +390,8 @@ void GrpcControlPlane::drop_unvouched() {
   for (const auto& [id, link] : links_) {
     if (!link.peer) continue;
     const bool is_revoked = files->revoked.has(link.serial);
-    if (!is_revoked && link.certificate_end > now) continue;
+    // A job does not end because a certificate does that has been replaced since.
+    if (!is_revoked && (link.certificate_end > now || link.is_needed())) continue;
     unvouched.emplace_back(id, "its certificate, serial " + link.serial +
                                    (is_revoked ? ", has been revoked" : ", has ended"));
   }
@@ -429,9 +430,10 @@ void GrpcControlPlane::lose(engine::LinkId id, const Status& status) {
   if (redial) {
     const std::string refused = std::exchange(link.refused, {});
     if (!was_up) note_trouble(link, refused.empty() ? status : Status(Code::kPermission, refused));
-    // A host name may mean another address at the next dial.
+    // A host name may mean another address at the next dial, and certificates may have changed.
     const Result<HostPort> where = parse_dial_address(link.address);
-    if (where.is_ok() && !is_numeric_host(where.value().host)) link.channel.reset();
+    const bool is_numeric = where.is_ok() && is_numeric_host(where.value().host);
+    if (!is_numeric || options_.credentials->has_tls()) link.channel.reset();
     redial_later(id);
   } else {
     if (!link.jobs.empty()) keep(link, false);

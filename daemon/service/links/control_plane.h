@@ -172,7 +172,8 @@ class GrpcControlPlane final : public engine::ControlPlane {
   // Returns what is wrong with a hello that names this node; "" if nothing is. Notes the peer's
   // certificate.
   std::string doubt(Link& link, const std::string& node_id) const;
-  // Ends links with peers whose certificates have been revoked, or have ended.
+  // Ends links with peers whose certificates have been revoked, and those that no job needs with
+  // peers whose certificates have ended.
   void drop_unvouched();
   void lose(engine::LinkId id, const Status& status);
   // Forgets a link that has no users any more.

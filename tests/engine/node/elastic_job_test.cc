@@ -208,6 +208,24 @@ TEST_F(ElasticJobTest, WhoDoesNotComeBackIsToldToTheLauncher) {
   EXPECT_THAT(silent[0].second, HasSubstr("slot 2 has not come back for 20 ms"));
 }
 
+// A process that had said goodbye was killed for taking longer than that to save its model and end.
+TEST_F(ElasticJobTest, WhoHasLeftInGoodOrderIsNotSilent) {
+  std::vector<int> silent;
+  JobListener listener;
+  listener.on_silent = [&](Rank rank, const std::string&) { silent.push_back(rank.value); };
+  JobSpec watched = spec(1);
+  watched.elastic->rank_timeout_ms = 20;
+  ASSERT_TRUE(cluster_.register_on(0, watched, listener).is_ok());
+  FakeSession* a = attach(0);
+  FakeSession* b = attach(1);
+  FakeSession* c = attach(2);
+  ASSERT_TRUE(wait_for({a, b, c}));
+  for (FakeSession* const session : {a, b, c}) cluster_.detach(*session);
+  const auto metrics = cluster_.node(0).metrics->job("job");
+  ASSERT_TRUE(cluster_.run_until([&] { return metrics->generations.left->Value() == 1; }));
+  EXPECT_FALSE(cluster_.run_until([&] { return !silent.empty(); }, 100));
+}
+
 // It was killed in the generation after, in which it took part.
 TEST_F(ElasticJobTest, WhoStoodStillAndHasComeBackIsNotToldOf) {
   std::vector<int> silent;

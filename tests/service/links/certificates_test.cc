@@ -96,6 +96,23 @@ TEST_F(CertificatesTest, LinksEndWhenTheirPeersCertificateIsRevoked) {
   EXPECT_FALSE(alpha.is_up());
 }
 
+TEST_F(CertificatesTest, LinksThatAreNeededOutliveTheirCertificates) {
+  ControlPlaneOptions of_alpha = options("alpha");
+  ControlPlaneOptions of_beta =
+      options("beta", authority_.issue(Role::kNode, "beta", std::chrono::seconds(4)));
+  of_alpha.timeout_ms = of_beta.timeout_ms = 900;
+  Daemon alpha(loop_, of_alpha);
+  Daemon beta(loop_, of_beta);
+  const auto needed = alpha.plane.acquire(beta.address());
+  beta.plane.acquire(alpha.address());
+  ASSERT_TRUE(loop_.run_until([&] { return alpha.is_up(2) && beta.is_up(2); }));
+  // Of the two that alpha has, the one that beta has dialled is needed by nobody.
+  EXPECT_TRUE(loop_.run_until([&] { return !alpha.events.lost.empty(); }));
+  EXPECT_THAT(alpha.events.lost.front().second.message(), HasSubstr("has ended"));
+  EXPECT_NE(alpha.events.lost.front().first, needed);
+  EXPECT_EQ(alpha.plane.node_of(needed), "beta");
+}
+
 TEST_F(CertificatesTest, WhoIsNoNodeNeitherLinksNorServes) {
   Daemon alpha(loop_, options("alpha"));
   Daemon posing(loop_, options("beta", authority_.issue(Role::kOperator, "beta")));
