@@ -87,13 +87,14 @@ Result<std::shared_ptr<const TlsFiles>> read_tls_folder(const std::string& folde
     if (!read.is_ok()) return read.status();
     *text = std::move(read).value();
   }
-  Result<std::string> revoked = read_pem_file(folder + '/' + kRevokedFile);
-  if (revoked.is_ok()) files->revoked_pem = std::move(revoked).value();
-  if (!revoked.is_ok() && revoked.status().code() != Code::kNotFound) return revoked.status();
-  if (revoked.is_ok() && files->revoked_pem.empty()) {
-    return at(folder + '/' + kRevokedFile, Code::kInvalidArgument,
+  const std::string list_path = folder + '/' + kRevokedFile;
+  Result<std::string> revoked = read_pem_file(list_path);
+  if (revoked.is_ok() && revoked.value().empty()) {
+    return at(list_path, Code::kInvalidArgument,
               "it is empty: take it away if nothing has been revoked");
   }
+  if (!revoked.is_ok() && revoked.status().code() != Code::kNotFound) return revoked.status();
+  if (revoked.is_ok()) files->revoked_pem = std::move(revoked).value();
 
   Result<CertificateFacts> own = read_certificate(files->pair.certificate);
   if (!own.is_ok()) return at(certificate_path, own.status().code(), own.status().message());
@@ -103,7 +104,7 @@ Result<std::shared_ptr<const TlsFiles>> read_tls_folder(const std::string& folde
   }
   Result<RevocationList> list = RevocationList::read(files->revoked_pem, files->authorities);
   if (!list.is_ok()) {
-    return at(folder + '/' + kRevokedFile, list.status().code(), list.status().message());
+    return at(list_path, list.status().code(), list.status().message());
   }
   files->revoked = std::move(list).value();
   return std::shared_ptr<const TlsFiles>(std::move(files));
