@@ -175,8 +175,12 @@ class BearersTest : public AuthorisationTest {
 TEST_F(BearersTest, AreAnsweredAsTheTableSays) {
   for (const security::Role role :
        {security::Role::kNode, security::Role::kMetrics, security::Role::kOperator}) {
-    expect_as_the_table_says(authority_->channel(address_, authority_->issue(role, "x")),
-                             security::kind_of(role));
+    const auto channel = authority_->channel(address_, authority_->issue(role, "x"));
+    // A handshake may take longer than a call may.
+    ASSERT_TRUE(loop_.beside([&] {
+      return channel->WaitForConnected(std::chrono::system_clock::now() + std::chrono::seconds(20));
+    }));
+    expect_as_the_table_says(channel, security::kind_of(role));
   }
   expect_as_the_table_says(local(kAlice), Caller::Kind::kUser);
   for (const auto& nobody : {network(), authority_->channel(address_)}) {
