@@ -139,7 +139,8 @@ struct DaemonMetrics {
   // rueda_certificate_expiry_timestamp_seconds: when the daemon's certificate ends, in seconds
   // since 1970; +Inf without one
   prometheus::Gauge& certificate_expiry;
-  // rueda_certificate_trouble: 1 while the files in --tls-dir are not sound, and older ones are used
+  // rueda_certificate_trouble: 1 while the files in --tls-dir are not sound, and older ones are
+  // used
   prometheus::Gauge& certificate_trouble;
   prometheus::Gauge& insecure;  // rueda_insecure: 1 with --insecure, and no certificates
   // rueda_unreachable_pairs: pairs of nodes that cannot reach each other, in the bandwidths that

@@ -154,7 +154,7 @@ class ElasticJob {
   // The links of the generation that has ended, and who is behind them: of several nodes that fall
   // silent together, one is found first, and is the end of the generation.
   std::map<LinkId, core::MemberId> links_before_;
-  std::set<core::Slot> attached_;                  // Who has attached to the generation that runs.
+  std::set<core::Slot> attached_;  // Who has attached to the generation that runs.
   // Who has left the last generation in good order, and has not come back.
   std::set<core::Slot> left_well_;
   std::map<session::Session*, core::Slot> slots_;  // All sessions of the job.

@@ -119,8 +119,8 @@ class ControlPlane {
   // Returns why a dialled link is not up, as "its daemon at HOST:PORT ...", or "" if it is up, or
   // has not failed.
   virtual std::string trouble(LinkId) const { return {}; }
-  // Returns the id of the node that the certificate of a link's peer is for; "" without certificates,
-  // or if the link is not up.
+  // Returns the id of the node that the certificate of a link's peer is for; "" without
+  // certificates, or if the link is not up.
   virtual std::string node_of(LinkId) const { return {}; }
   // Tells that whoever is behind a link, which another daemon has dialled, has proved to belong to
   // the job. Before that it is a stranger's link: nothing that it says of the job comes through,

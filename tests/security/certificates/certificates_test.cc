@@ -107,8 +107,7 @@ TEST(RevocationList, HasWhatWasRevokedAndNothingElse) {
 TEST(RevocationList, OneForEachAuthority) {
   const KeyPair before = authority();
   const KeyPair after = authority();
-  const std::string lists =
-      revoke(before, "", "1A").value() + revoke(after, "", "00002b").value();
+  const std::string lists = revoke(before, "", "1A").value() + revoke(after, "", "00002b").value();
   const auto both = RevocationList::read(lists, before.certificate + after.certificate);
   ASSERT_TRUE(both.is_ok()) << both.status().message();
   EXPECT_TRUE(both.value().has("1A") && both.value().has("2B"));
@@ -117,8 +116,9 @@ TEST(RevocationList, OneForEachAuthority) {
   const auto one = RevocationList::read(lists, after.certificate);
   ASSERT_TRUE(one.is_ok()) << one.status().message();
   EXPECT_TRUE(!one.value().has("1A") && one.value().has("2B"));
-  EXPECT_FALSE(RevocationList::read(lists + "-----BEGIN X509 CRL-----\nrubbish\n", after.certificate)
-                   .is_ok());
+  EXPECT_FALSE(
+      RevocationList::read(lists + "-----BEGIN X509 CRL-----\nrubbish\n", after.certificate)
+          .is_ok());
 }
 
 TEST(Certificates, NothingIsLeftOutOfATextThatIsDamaged) {
