@@ -104,6 +104,9 @@ void Router::route(int from, int to, const CommunicatorMessage& message) {
 
 void Router::route(int from, int to, const GenerationPacket& packet) {
   if (is_cut(from, to)) return;
+  if (generation_filter && !generation_filter(from, to, plane(from).decode(packet.body).value())) {
+    return;
+  }
   boost::asio::post(loop_, [this, from, to, packet] {
     ControlEvents* events = events_[static_cast<size_t>(to)];
     if (events) events->on_generation(static_cast<LinkId>(from) + 1, packet);

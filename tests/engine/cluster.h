@@ -72,6 +72,8 @@ class Router {
   // Is called with every envelope before it goes. It may change the envelope, and drops it by
   // returning false.
   std::function<bool(int from, int to, Envelope&)> filter;
+  // The same for what is said of generations.
+  std::function<bool(int from, int to, const core::GenerationMessage&)> generation_filter;
   std::vector<core::GenerationMessage> encoded_messages;
   std::vector<core::GenerationVotes> encoded_votes;
 

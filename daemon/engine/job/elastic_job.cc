@@ -353,7 +353,11 @@ void ElasticJob::end_generation(const Status& why) {
     at_step("ended");
     end_runner(why);
     core::GenerationsOutput output;
-    generations_.end_running(now(), why.message(), output);
+    // While its votes are being kept, what follows from them waits (held_): this generation may be
+    // over already, and the next one decided.
+    if (generations_.known()->epoch == running_->epoch) {
+      generations_.end_running(now(), why.message(), output);
+    }
     carry_out(std::move(output));
     tell_lost();
     watch_silence();

@@ -671,6 +671,55 @@ TEST_F(ElasticSilenceTest, WhoHangsUpIsNotTakenForLost) {
   EXPECT_FALSE(cluster_.run_until([&] { return !all[0]->places.empty(); }, 300));
 }
 
+// A launcher was slow to keep a vote. Meanwhile the next generation had been decided, and the end
+// of the one that ran here was taken for the end of that.
+TEST_F(ElasticNodesTest, TheEndOfAGenerationIsNotThatOfTheNextOne) {
+  for (int node = 0; node < 2; ++node) ASSERT_TRUE(register_node(node, 1).is_ok());
+  std::vector<std::function<void()>> held;
+  bool holds = false;
+  JobSpec made = cluster_.spec("job", 2);
+  made.elastic = ElasticSpec{.min_ranks = 1, .incarnations = {1, 1, 1}};
+  JobListener listener;
+  listener.keep_votes = [&](const std::string&, std::function<void()> kept) {
+    if (!holds) return kept();
+    held.push_back(std::move(kept));
+  };
+  ASSERT_TRUE(cluster_.register_on(2, std::move(made), std::move(listener)).is_ok());
+  std::vector<FakeSession*> all = cluster_.start("job");
+  ASSERT_EQ(all.size(), 3u);
+  cluster_.detach(*all[2]);
+  all[2] = attach(2);
+  cluster_.settle();
+
+  // Nothing goes between the nodes but what the test says; node 2 must not want a third one.
+  bool wants_third = false;
+  cluster_.router().generation_filter = [&](int from, int, const core::GenerationMessage& said) {
+    wants_third |= from == 2 && said.epoch == Epoch{3};
+    return false;
+  };
+  const auto say = [&](auto body) {
+    core::GenerationMessage message{{"n0", 1}, "control:2000", Epoch{2}, std::move(body)};
+    const std::string bytes = cluster_.router().plane(0).encode(message);
+    cluster_.engine(2).on_generation(
+        LinkId{1}, {"job", bytes, make_packet_proof(Cluster::token(), "job", bytes)});
+  };
+  holds = true;
+  say(core::PrepareGeneration{{1, NodeIndex{0}}});
+  ASSERT_FALSE(held.empty());
+  core::Generation next{Epoch{2}, {}, "all ranks have left"};
+  for (int i = 0; i < 3; ++i) {
+    next.nodes.push_back({{"n" + std::to_string(i), 1},
+                          "control:200" + std::to_string(i),
+                          {{core::Slot{0}, Rank{i}}}});
+  }
+  say(core::LearnGeneration{std::make_shared<const core::Generation>(next)});
+  for (const int i : {0, 1}) cluster_.detach(*all[static_cast<size_t>(i)]);
+  cluster_.settle();
+  holds = false;
+  for (const std::function<void()>& kept : std::exchange(held, {})) kept();
+  EXPECT_FALSE(cluster_.run_until([&] { return wants_third; }, 300));
+}
+
 TEST_F(ElasticNodesTest, WhoDoesNotKnowTheTokenIsNotHeard) {
   std::vector<FakeSession*> all = start_all(1);
   ASSERT_EQ(all.size(), 3u);
