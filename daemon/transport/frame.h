@@ -12,7 +12,7 @@
 namespace rueda::transport {
 
 inline constexpr uint16_t kFrameMagic = 0x4452;  // "RD"
-inline constexpr uint8_t kWireVersion = 5;
+inline constexpr uint8_t kWireVersion = 6;
 
 enum class FrameKind : uint8_t {
   kReduce = 1,  // A partial sum on its way to where it becomes final.
@@ -23,6 +23,7 @@ enum class FrameKind : uint8_t {
   // that says which algorithm takes messages of how many bytes.
   kProbe = 5,
   kTable = 6,
+  kCredits = 7,  // No frame, but what sealed credits begin with (tcp/credit.h).
 };
 
 // Returns true for a chunk or a message of an operation; the other kinds are the transports' or the
@@ -42,7 +43,7 @@ struct FrameHeader {
   uint8_t version = kWireVersion;
   FrameKind kind = FrameKind::kReduce;
   uint32_t slot = 0;  // The receiver's slot that the payload is written into.
-  uint64_t job = 0;   // A hash of the job id.
+  uint64_t job = 0;   // The first half of the job's key.
   uint32_t epoch = 0;
   uint32_t lock_generation = 0;  // It is 0 if the operation was decreed, not locked.
   uint32_t process_set = 0;
@@ -64,10 +65,22 @@ static_assert(offsetof(FrameHeader, job) == 8 && offsetof(FrameHeader, chunk) ==
 
 using JobToken = std::array<std::byte, limits::kTokenBytes>;
 
+// Names a job on the data plane. It is derived from the job's token and its id, so nobody finds two
+// jobs with the same, or one with that of a job whose token he does not have.
+struct JobKey {
+  constexpr JobKey() = default;
+  constexpr explicit JobKey(uint64_t first_half, uint64_t second_half = 0)
+      : first(first_half), second(second_half) {}
+
+  uint64_t first = 0;
+  uint64_t second = 0;
+  auto operator<=>(const JobKey&) const = default;
+};
+
 // Names a channel. The connecting side sends it in its hello, under a MAC, to say which channel the
 // connection is to be.
 struct ChannelId {
-  uint64_t job = 0;
+  JobKey job;
   uint32_t epoch = 0;
   int32_t from_node = 0;  // The NodeIndex of the writing side.
   int32_t to_node = 0;    // The NodeIndex of the reading side.
@@ -76,6 +89,6 @@ struct ChannelId {
   uint32_t reserved = 0;
   auto operator<=>(const ChannelId&) const = default;
 };
-static_assert(sizeof(ChannelId) == 32);
+static_assert(sizeof(ChannelId) == 40);
 
 }  // namespace rueda::transport

@@ -32,7 +32,7 @@ std::string describe(const ChannelId& id) {
   std::snprintf(text, sizeof(text),
                 "channel %" PRId32 "->%" PRId32 " stream %" PRIu32 " (job %016" PRIx64
                 ", epoch %" PRIu32 "%s)",
-                id.from_node, id.to_node, id.stream, id.job, id.epoch, set.c_str());
+                id.from_node, id.to_node, id.stream, id.job.first, id.epoch, set.c_str());
   return text;
 }
 
@@ -58,7 +58,10 @@ Status geometry_mismatch(const ChannelId& id, const Geometry& writers, const Geo
   const auto text = [](const Geometry& geometry) {
     return std::to_string(geometry.slot_count) + " slots of " +
            std::to_string(geometry.slot_bytes) + " bytes over " + std::to_string(geometry.streams) +
-           (geometry.streams == 1 ? " stream" : " streams");
+           (geometry.streams == 1 ? " stream" : " streams") +
+           (geometry.protection == Protection::kNone
+                ? std::string()
+                : std::string(" with --data-protection ") + to_string(geometry.protection));
   };
   return {Code::kMismatch, describe(id) + " has " + text(writers) + " on node " +
                                std::to_string(id.from_node) + " and " + text(readers) +
@@ -82,7 +85,8 @@ Status check_frame(const FrameHeader& header, const ChannelId& id, uint32_t slot
   if (!is_delivered(header.kind)) {
     return violation(peer, "unknown frame kind " + std::to_string(static_cast<int>(header.kind)));
   }
-  if (header.job != id.job) return violation(peer, "a frame of another job on " + describe(id));
+  if (header.job != id.job.first)
+    return violation(peer, "a frame of another job on " + describe(id));
   if (header.epoch != id.epoch) {
     return violation(peer,
                      "a frame of epoch " + std::to_string(header.epoch) + " on " + describe(id));
@@ -99,6 +103,11 @@ Status check_frame(const FrameHeader& header, const ChannelId& id, uint32_t slot
     return violation(peer, "slot " + std::to_string(header.slot) + wrong);
   }
   return Status::ok();
+}
+
+Status changed_on_its_way(const std::string& peer, const ChannelId& id) {
+  return violation(peer, "a frame on " + describe(id) +
+                             " was changed on its way, or is not the one that belongs there");
 }
 
 void check_write(const FrameHeader& header, std::span<const SendBuffer> buffers,

@@ -9,6 +9,7 @@
 #include "daemon/base/status.h"
 #include "daemon/transport/frame.h"
 #include "daemon/transport/region_table.h"
+#include "daemon/transport/seal.h"
 #include "daemon/transport/transport.h"
 
 namespace rueda::transport {
@@ -41,13 +42,14 @@ struct Geometry {
   uint32_t slot_count = 0;
   uint32_t slot_bytes = 0;
   uint32_t streams = 1;
+  Protection protection = Protection::kNone;
   bool operator==(const Geometry&) const = default;
 };
-inline Geometry geometry_of(const ConnectOptions& options) {
-  return {options.slot_count, options.slot_bytes, options.streams};
+inline Geometry geometry_of(const ConnectOptions& options, Protection protection) {
+  return {options.slot_count, options.slot_bytes, options.streams, protection};
 }
-inline Geometry geometry_of(const AcceptOptions& options) {
-  return {options.slots.count, options.slots.slot_bytes, options.streams};
+inline Geometry geometry_of(const AcceptOptions& options, Protection protection) {
+  return {options.slots.count, options.slots.slot_bytes, options.streams, protection};
 }
 // Returns the kMismatch that names both geometries.
 Status geometry_mismatch(const ChannelId& id, const Geometry& writers, const Geometry& readers);
@@ -56,6 +58,9 @@ Status geometry_mismatch(const ChannelId& id, const Geometry& writers, const Geo
 // another version, kInternal for every other violation.
 Status check_frame(const FrameHeader& header, const ChannelId& id, uint32_t slot_bytes,
                    const SlotStates& states, const std::string& peer);
+
+// Returns the kInternal of a sealed frame that did not open.
+Status changed_on_its_way(const std::string& peer, const ChannelId& id);
 
 // Aborts if a write() breaks the contract, which is a bug on this side.
 void check_write(const FrameHeader& header, std::span<const SendBuffer> buffers,

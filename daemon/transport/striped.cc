@@ -64,6 +64,7 @@ class StripedTransport final : public Transport {
   }
   void deregister_region(RegionKey key) override { inner_->deregister_region(key); }
   uint64_t rejected() const override { return inner_->rejected(); }
+  uint64_t forged() const override { return inner_->forged(); }
   void stop() override;
 
  private:

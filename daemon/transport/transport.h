@@ -216,6 +216,9 @@ class Transport {
   virtual void deregister_region(RegionKey key) = 0;
 
   virtual uint64_t rejected() const = 0;
+  // Returns how many frames, or messages with credits, were changed on their way, or were not what
+  // the other end had sent at that place. Each has ended its channel.
+  virtual uint64_t forged() const { return 0; }
   // Closes the listener and withdraws every expect() and connect() that has not been fulfilled; no
   // handler is called. Channels live on. The destructor does the same.
   virtual void stop() = 0;

@@ -461,7 +461,7 @@ TEST_P(TransportConformance, AFrameOfAnotherEpochOrJobClosesTheChannel) {
     if (other_epoch) {
       foreign.epoch += 40;
     } else {
-      foreign.job += 40;
+      foreign.job.first += 40;
     }
     write(writer, foreign, 0, 0, {});
     ASSERT_TRUE(loop_.run_until([&] { return reader.closed && writer.closed; }));

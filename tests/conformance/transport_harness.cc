@@ -78,6 +78,22 @@ std::vector<Fabric> all_fabrics() {
                     }};
   fabrics.push_back(grpc);
   fabrics.push_back(striped(grpc, 2));
+  for (const Protection protection : {Protection::kAuthenticate, Protection::kEncrypt}) {
+    const TcpOptions options{.protection = protection};
+    const std::string of = std::string("_") + to_string(protection);
+    const Fabric sealed{"tcp" + of, tcp.any_address, tcp.dead_address, [options] {
+                          return [options](boost::asio::io_context& io) {
+                            return make_tcp_transport(io, options);
+                          };
+                        }};
+    fabrics.push_back(sealed);
+    if (protection == Protection::kEncrypt) fabrics.push_back(striped(sealed, 2));
+    fabrics.push_back({"grpc" + of, grpc.any_address, grpc.dead_address, [options] {
+                         return [options](boost::asio::io_context& io) {
+                           return make_grpc_transport(io, options);
+                         };
+                       }});
+  }
   boost::asio::io_context probe;
   if (make_tcp_transport(probe)->listen(tcp6.any_address).is_ok()) fabrics.push_back(tcp6);
   if (const std::optional<Fabric> fallback = fallback_fabric()) fabrics.push_back(*fallback);
@@ -95,12 +111,12 @@ JobToken token_of(uint8_t seed) {
 }
 
 ChannelId channel_id(uint64_t job, uint32_t epoch, int32_t from, int32_t to) {
-  return {job, epoch, from, to, 0};
+  return {JobKey(job), epoch, from, to, 0};
 }
 
 FrameHeader header_for(const ChannelId& id, uint32_t slot, uint64_t seq, size_t payload_bytes) {
   FrameHeader header;
-  header.job = id.job;
+  header.job = id.job.first;
   header.epoch = id.epoch;
   header.slot = slot;
   header.seq = seq;

@@ -9,11 +9,11 @@
 namespace rueda::transport {
 namespace {
 
-const ChannelId kId{7, 3, 0, 1, 2};
+const ChannelId kId{JobKey(7), 3, 0, 1, 2};
 
 FrameHeader good_header() {
   FrameHeader header;
-  header.job = kId.job;
+  header.job = kId.job.first;
   header.epoch = kId.epoch;
   header.slot = 1;
   header.payload_bytes = 64;

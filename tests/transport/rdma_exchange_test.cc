@@ -58,9 +58,13 @@ class RdmaExchange : public testing::TcpTransportTest {
   tcp::HelloAnswer offer(asio::ip::tcp::socket& socket) {
     tcp::Hello message = hello();
     message.offers_upgrade = 1;
-    seal(message, token_);
+    sign(message, token_);
     say(socket, message);
-    return hear<tcp::HelloReply>(socket).answer;
+    const auto reply = hear<tcp::HelloReply>(socket);
+    tcp::HelloConfirm confirm;
+    sign(confirm, message, reply, token_);
+    say(socket, confirm);
+    return reply.answer;
   }
 };
 
@@ -74,7 +78,7 @@ TEST_F(RdmaExchange, WhereNeitherEndHasItTheChannelIsOverTcp) {
   EXPECT_EQ(hear<rdma::Offer>(socket).is_able, 0);
   ASSERT_TRUE(run_until([&] { return channel_ != nullptr; }));
   FrameHeader header;
-  header.job = id_.job;
+  header.job = id_.job.first;
   header.epoch = id_.epoch;
   header.slot = 1;
   say(socket, header);

@@ -115,7 +115,7 @@ class TcpTransportTest : public ::testing::Test {
     message.id = id_;
     message.slot_count = 2;
     message.slot_bytes = 64;
-    seal(message, token_);
+    sign(message, token_);
     return message;
   }
 
@@ -130,12 +130,21 @@ class TcpTransportTest : public ::testing::Test {
   }
 
   void await_welcome(asio::ip::tcp::socket& socket, const tcp::Hello& message) {
-    EXPECT_TRUE(run_until([this] { return channel_ != nullptr; }));
-    tcp::HelloReply reply;
-    asio::read(socket, asio::buffer(&reply, sizeof(reply)));
-    EXPECT_TRUE(check_reply(reply).is_ok());
+    const tcp::HelloReply reply = await_reply(socket);
     EXPECT_TRUE(is_authentic(reply, message, token_));
     EXPECT_EQ(reply.answer, tcp::HelloAnswer::kWelcome);
+    tcp::HelloConfirm confirm;
+    sign(confirm, message, reply, token_);
+    asio::write(socket, asio::buffer(&confirm, sizeof(confirm)));
+    EXPECT_TRUE(run_until([this] { return channel_ != nullptr; }));
+    keys_ = make_keys(message, reply, token_);
+  }
+  tcp::HelloReply await_reply(asio::ip::tcp::socket& socket) {
+    tcp::HelloReply reply;
+    EXPECT_TRUE(run_until([&] { return socket.available() >= sizeof(reply); }));
+    asio::read(socket, asio::buffer(&reply, sizeof(reply)));
+    EXPECT_TRUE(check_reply(reply).is_ok());
+    return reply;
   }
 
   // Lets what has arrived on loopback be read.
@@ -158,7 +167,7 @@ class TcpTransportTest : public ::testing::Test {
   std::shared_ptr<LogCapture> log_ = LogCapture::install();
   asio::io_context io_{1};
   asio::executor_work_guard<asio::io_context::executor_type> work_ = asio::make_work_guard(io_);
-  const ChannelId id_{7, 3, 0, 1, 0};
+  const ChannelId id_{JobKey(7), 3, 0, 1, 0};
   JobToken token_;
   std::vector<std::byte> memory_ = std::vector<std::byte>(128);
   std::unique_ptr<Transport> transport_;
@@ -166,6 +175,7 @@ class TcpTransportTest : public ::testing::Test {
   RegionKey key_;
   Reader reader_;
   std::unique_ptr<ReceiveChannel> channel_;
+  ChannelKeys keys_;  // Of the channel that was opened by hand.
 };
 
 }  // namespace rueda::transport::testing

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstring>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,7 @@
 namespace rueda::transport::tcp {
 namespace {
 
-const ChannelId kId{7, 3, 0, 1, 2};
+const ChannelId kId{JobKey(7), 3, 0, 1, 2};
 
 JobToken token_of(uint8_t seed) {
   JobToken token;
@@ -26,33 +27,33 @@ JobToken token_of(uint8_t seed) {
   return token;
 }
 
-Hello sealed_hello() {
+Hello signed_hello() {
   Hello hello;
   hello.id = kId;
   hello.slot_count = 4;
   hello.slot_bytes = 64;
-  seal(hello, token_of(1));
+  sign(hello, token_of(1));
   return hello;
 }
 
 TEST(Hello, OnlyTheTokensHolderIsAuthentic) {
-  const Hello hello = sealed_hello();
+  const Hello hello = signed_hello();
   EXPECT_TRUE(is_authentic(hello, token_of(1)));
   EXPECT_FALSE(is_authentic(hello, token_of(2)));
 }
 
 TEST(Hello, EveryByteIsCoveredByTheMac) {
   for (size_t i = 0; i < sizeof(Hello); ++i) {
-    Hello hello = sealed_hello();
+    Hello hello = signed_hello();
     reinterpret_cast<std::byte*>(&hello)[i] ^= std::byte{1};
     EXPECT_FALSE(is_authentic(hello, token_of(1))) << "byte " << i;
   }
 }
 
 TEST(Hello, EveryByteOfTheReplyAndItsHelloIsCoveredByTheMac) {
-  const Hello hello = sealed_hello();
+  const Hello hello = signed_hello();
   HelloReply reply;
-  seal(reply, hello, token_of(1));
+  sign(reply, hello, token_of(1));
   EXPECT_TRUE(is_authentic(reply, hello, token_of(1)));
   EXPECT_FALSE(is_authentic(reply, hello, token_of(2)));
   for (size_t i = 0; i < sizeof(HelloReply); ++i) {
@@ -60,13 +61,48 @@ TEST(Hello, EveryByteOfTheReplyAndItsHelloIsCoveredByTheMac) {
     reinterpret_cast<std::byte*>(&spoilt)[i] ^= std::byte{0x80};
     EXPECT_FALSE(is_authentic(spoilt, hello, token_of(1))) << "byte " << i;
   }
-  EXPECT_FALSE(is_authentic(reply, sealed_hello(), token_of(1))) << "another nonce";
+  EXPECT_FALSE(is_authentic(reply, signed_hello(), token_of(1))) << "another nonce";
 }
 
-TEST(Hello, NoncesDiffer) { EXPECT_NE(sealed_hello().nonce, sealed_hello().nonce); }
+TEST(Hello, EveryByteOfTheConfirmationAndOfAllBeforeItIsCoveredByTheMac) {
+  const Hello hello = signed_hello();
+  HelloReply reply;
+  sign(reply, hello, token_of(1));
+  HelloConfirm confirm;
+  sign(confirm, hello, reply, token_of(1));
+  EXPECT_TRUE(check_confirm(confirm, hello, reply, token_of(1)).is_ok());
+  EXPECT_FALSE(check_confirm(confirm, hello, reply, token_of(2)).is_ok());
+  for (size_t i = 0; i < sizeof(HelloConfirm); ++i) {
+    HelloConfirm spoilt = confirm;
+    reinterpret_cast<std::byte*>(&spoilt)[i] ^= std::byte{0x80};
+    EXPECT_FALSE(check_confirm(spoilt, hello, reply, token_of(1)).is_ok()) << "byte " << i;
+  }
+  HelloReply other;
+  sign(other, hello, token_of(1));
+  EXPECT_FALSE(check_confirm(confirm, hello, other, token_of(1)).is_ok()) << "another nonce";
+  EXPECT_FALSE(check_confirm(confirm, signed_hello(), reply, token_of(1)).is_ok());
+}
+
+TEST(Hello, BothEndsHaveTheSameKeysAndNoOtherConnectionHas) {
+  Hello hello = signed_hello();
+  hello.protection = Protection::kEncrypt;
+  sign(hello, token_of(1));
+  HelloReply reply;
+  reply.protection = Protection::kEncrypt;
+  sign(reply, hello, token_of(1));
+  const ChannelKeys keys = make_keys(hello, reply, token_of(1));
+  EXPECT_EQ(make_keys(hello, reply, token_of(1)).to_reader, keys.to_reader);
+  EXPECT_NE(keys.to_reader, keys.to_writer);
+  HelloReply again = reply;
+  sign(again, hello, token_of(1));
+  EXPECT_NE(make_keys(hello, again, token_of(1)).to_reader, keys.to_reader);
+  EXPECT_NE(make_keys(hello, reply, token_of(2)).to_reader, keys.to_reader);
+}
+
+TEST(Hello, NoncesDiffer) { EXPECT_NE(signed_hello().nonce, signed_hello().nonce); }
 
 TEST(Hello, ThePrefixTellsStrangersAndVersions) {
-  Hello hello = sealed_hello();
+  Hello hello = signed_hello();
   const auto prefix = [&hello] {
     return check_hello_prefix(std::as_bytes(std::span(&hello, 1)).first(kHelloPrefixBytes));
   };
@@ -125,10 +161,11 @@ TEST(LogLimiter, LetsAFewLinesASecondThrough) {
 // Feeds a reader of 4 slots from a vector, in pieces of a given size.
 class Feed {
  public:
-  explicit Feed(uint32_t slot_bytes = 8192)
+  explicit Feed(uint32_t slot_bytes = 8192, const ChannelKeys& keys = {})
       : memory_(4 * slot_bytes),
         states_(4, SlotState::kWriters),
-        reader_(kId, SlotRegion{memory_.data(), 4, slot_bytes, {}}, states_, "node 0") {}
+        reader_(kId, SlotRegion{memory_.data(), 4, slot_bytes, {}}, states_, "node 0", nullptr,
+                keys) {}
 
   // Returns the first violation.
   Status feed(std::span<const std::byte> stream, size_t piece_bytes) {
@@ -164,7 +201,7 @@ class Feed {
 
 void append_frame(std::vector<std::byte>& stream, uint32_t slot, uint64_t seq, size_t bytes) {
   FrameHeader header;
-  header.job = kId.job;
+  header.job = kId.job.first;
   header.epoch = kId.epoch;
   header.slot = slot;
   header.seq = seq;
@@ -225,7 +262,7 @@ TEST(FrameReader, AHeldSlotIsNotOverwritten) {
 TEST(SendQueue, GathersWhateverIsLeftOfItsFrames) {
   std::vector<std::byte> memory(1000);
   for (size_t i = 0; i < memory.size(); ++i) memory[i] = std::byte(i * 5);
-  SendQueue queue(3);
+  SendQueue queue(3, 1000);
   std::vector<std::byte> expected, wire;
   uint64_t pushed = 0, popped = 0;
   std::mt19937 random(3);
@@ -265,6 +302,97 @@ TEST(SendQueue, GathersWhateverIsLeftOfItsFrames) {
   }
   EXPECT_TRUE(queue.is_empty());
   EXPECT_TRUE(wire == expected);
+}
+
+// Returns the bytes of frames as a queue with these keys gives them out, a random number at a time.
+std::vector<std::byte> sealed_stream(const ChannelKeys& keys, const std::vector<size_t>& sizes) {
+  std::vector<std::byte> memory(8192);
+  for (size_t i = 0; i < memory.size(); ++i) memory[i] = std::byte(i * 5);
+  SendQueue queue(4, 8192, keys);
+  std::vector<std::byte> wire;
+  std::mt19937 random(4);
+  size_t pushed = 0, popped = 0;
+  while (popped < sizes.size()) {
+    while (pushed < sizes.size() && pushed - popped < 4) {
+      FrameHeader header;
+      header.job = kId.job.first;
+      header.epoch = kId.epoch;
+      header.slot = static_cast<uint32_t>(pushed % 4);
+      header.seq = pushed;
+      header.payload_bytes = static_cast<uint32_t>(sizes[pushed]);
+      const size_t first = sizes[pushed] / 3;
+      const SendBuffer parts[] = {{memory.data(), first, {}},
+                                  {memory.data() + first, sizes[pushed] - first, {}}};
+      queue.push(header, parts, pushed++);
+    }
+    std::array<asio::const_buffer, 64> out;
+    EXPECT_EQ(queue.gather(out, 1u << 20), 1u);
+    const size_t take = random() % (out[0].size() + 1);
+    const auto* const bytes = static_cast<const std::byte*>(out[0].data());
+    wire.insert(wire.end(), bytes, bytes + take);
+    queue.sent(take);
+    SendQueue::Sent done;
+    while (queue.pop_sent(done)) EXPECT_EQ(done.cookie, popped++);
+  }
+  EXPECT_TRUE(queue.is_empty());
+  return wire;
+}
+
+TEST(SendQueue, WhatItSealsTheReaderOpensHoweverTheBytesCome) {
+  std::vector<size_t> sizes{0, 1, 8192, 0, 4096};
+  std::mt19937 random(5);
+  while (sizes.size() < 60) sizes.push_back(random() % 8193);
+  for (const Protection protection : {Protection::kAuthenticate, Protection::kEncrypt}) {
+    const std::array<std::byte, 64> salt{};
+    const ChannelKeys keys = derive_keys(protection, token_of(1), salt, kId);
+    const std::vector<std::byte> wire = sealed_stream(keys, sizes);
+    for (const size_t piece : {size_t{1}, size_t{79}, size_t{80}, size_t{81}, size_t{4096},
+                               size_t{10'000}, wire.size()}) {
+      Feed feed(8192, keys);
+      ASSERT_TRUE(feed.feed(wire, piece).is_ok()) << "pieces of " << piece;
+      ASSERT_EQ(feed.headers.size(), sizes.size());
+      EXPECT_TRUE(feed.reader().at_boundary());
+      for (size_t i = 0; i < sizes.size(); ++i) {
+        EXPECT_EQ(feed.headers[i].seq, i);
+        ASSERT_EQ(feed.payloads[i].size(), sizes[i]);
+        for (size_t b = 0; b < sizes[i]; ++b) ASSERT_EQ(feed.payloads[i][b], std::byte(b * 5));
+      }
+    }
+  }
+}
+
+TEST(Credits, ABatchIsCutAndCheckedHoweverItComes) {
+  const std::array<std::byte, 64> salt{};
+  const ChannelKeys keys = derive_keys(Protection::kEncrypt, token_of(1), salt, kId);
+  Sealer sealer(Protection::kAuthenticate, keys.to_writer);
+  std::vector<Credit> credits(300);
+  for (uint32_t i = 0; i < credits.size(); ++i) credits[i].slot = i;
+  std::vector<std::byte> wire;
+  append_credits(credits, &sealer, wire);
+  EXPECT_EQ(wire.size(), 303 * sizeof(Credit) + 3 * kTagBytes) << "three batches";
+  Opener opener(Protection::kAuthenticate, keys.to_writer);
+  std::vector<std::byte> come;
+  uint32_t taken = 0;
+  for (const std::byte byte : wire) {
+    come.push_back(byte);
+    const Result<CreditBatch> batch = take_credits(come, &opener);
+    ASSERT_TRUE(batch.is_ok());
+    for (size_t i = 0; i < batch.value().size(); ++i) EXPECT_EQ(batch.value()[i].slot, taken++);
+    if (batch.value().bytes != 0) come.clear();
+  }
+  EXPECT_EQ(taken, 300u);
+}
+
+TEST(Credits, ABatchOfImpossibleLengthIsRefusedBeforeItsTagHasCome) {
+  const ChannelKeys keys =
+      derive_keys(Protection::kEncrypt, token_of(1), std::array<std::byte, 64>{}, kId);
+  for (const uint32_t count : {0u, kMaxBatchedCredits + 1}) {
+    Credit head;
+    head.kind = FrameKind::kCredits;
+    head.slot = count;
+    Opener opener(Protection::kAuthenticate, keys.to_writer);
+    EXPECT_FALSE(take_credits(std::as_writable_bytes(std::span(&head, 1)), &opener).is_ok());
+  }
 }
 
 TEST(Credit, IsCheckedBeforeItIsBelieved) {

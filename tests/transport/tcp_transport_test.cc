@@ -52,7 +52,7 @@ TEST_F(TcpTransportTest, AnotherVersionIsNamed) {
   asio::write(stranger, asio::buffer(&message, sizeof(message)));
   ASSERT_TRUE(run_until_rejected(1));
   EXPECT_TRUE(is_hung_up(stranger));
-  EXPECT_EQ(log_->count("it speaks wire version 6, this daemon speaks 5"), 1);
+  EXPECT_EQ(log_->count("it speaks wire version 7, this daemon speaks 6"), 1);
 }
 
 TEST_F(TcpTransportTest, APeerThatSaysNothingOrHalfIsClosed) {
@@ -148,7 +148,7 @@ TEST_F(TcpTransportTest, GarbageAfterTheHelloClosesTheChannel) {
 TEST_F(TcpTransportTest, AWriterThatIgnoresCreditIsCutOff) {
   asio::ip::tcp::socket peer = open_by_hand();
   FrameHeader header;
-  header.job = id_.job;
+  header.job = id_.job.first;
   header.epoch = id_.epoch;
   header.slot = 1;
   const FrameHeader twice[] = {header, header};
@@ -161,7 +161,7 @@ TEST_F(TcpTransportTest, AWriterThatIgnoresCreditIsCutOff) {
 TEST_F(TcpTransportTest, APeerThatDiesInAFrameIsLost) {
   asio::ip::tcp::socket peer = open_by_hand();
   FrameHeader header;
-  header.job = id_.job;
+  header.job = id_.job.first;
   header.epoch = id_.epoch;
   header.payload_bytes = 10;
   asio::write(peer, asio::buffer(&header, sizeof(header)));
@@ -187,7 +187,7 @@ class TcpCreditTest : public TcpTransportTest {
     asio::ip::tcp::socket peer = open_by_hand();
     FrameHeader frames[2];
     for (uint32_t slot : {0u, 1u}) {
-      frames[slot].job = id_.job;
+      frames[slot].job = id_.job.first;
       frames[slot].epoch = id_.epoch;
       frames[slot].slot = slot;
     }
@@ -268,9 +268,13 @@ class TcpWriterTest : public TcpTransportTest {
     EXPECT_TRUE(is_authentic(message, token_));
     tcp::HelloReply reply;
     JobToken wrong{};
-    seal(reply, message, knows_token ? token_ : wrong);
+    sign(reply, message, knows_token ? token_ : wrong);
     asio::write(peer, asio::buffer(&reply, sizeof(reply)));
     EXPECT_TRUE(run_until([this] { return outcome_.has_value(); }));
+    tcp::HelloConfirm confirm;
+    if (!knows_token) return peer;
+    asio::read(peer, asio::buffer(&confirm, sizeof(confirm)));
+    EXPECT_TRUE(check_confirm(confirm, message, reply, token_).is_ok());
     return peer;
   }
 
@@ -314,7 +318,7 @@ TEST_F(TcpWriterTest, ACreditInTwoPiecesIsOneCredit) {
   asio::ip::tcp::socket peer = accept_by_hand(true);
   ASSERT_NE(sender_, nullptr);
   FrameHeader header;
-  header.job = id_.job;
+  header.job = id_.job.first;
   header.epoch = id_.epoch;
   header.slot = 1;
   sender_->write(header, {}, 0);

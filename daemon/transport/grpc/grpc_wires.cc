@@ -130,13 +130,14 @@ class GrpcWire final : public tcp::Wire,
 
   std::unique_ptr<SendChannel> make_sender(const ConnectOptions& options,
                                            std::shared_ptr<const RegionTable> regions,
-                                           std::string peer) override {
-    return make_send_channel(give_away(), wires_, options, std::move(regions), std::move(peer));
+                                           std::string peer, const ChannelKeys& keys) override {
+    return make_send_channel(give_away(), wires_, options, std::move(regions), std::move(peer),
+                             keys);
   }
-  std::unique_ptr<ReceiveChannel> make_receiver(const AcceptOptions& options,
-                                                std::string peer) override {
+  std::unique_ptr<ReceiveChannel> make_receiver(const AcceptOptions& options, std::string peer,
+                                                const ChannelKeys& keys) override {
     Carrier carrier = give_away();
-    return make_receive_channel(std::move(carrier), wires_, options, std::move(peer));
+    return make_receive_channel(std::move(carrier), wires_, options, std::move(peer), keys);
   }
   // RDMA upgrades connections of TCP, so this is never asked for.
   tcp::Socket take_socket() override { RUEDA_CHECK(false); }

@@ -1,7 +1,9 @@
 #include "daemon/transport/grpc/receive_channel.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -58,7 +60,7 @@ class ReceiveConnection final : public LinkOwner,
                                 public std::enable_shared_from_this<ReceiveConnection> {
  public:
   ReceiveConnection(Carrier carrier, std::shared_ptr<GrpcWires> wires, const AcceptOptions& options,
-                    std::string peer)
+                    std::string peer, const ChannelKeys& keys)
       : wires_(std::move(wires)),
         link_(std::move(carrier.link)),
         socket_(std::move(carrier.socket)),
@@ -67,8 +69,12 @@ class ReceiveConnection final : public LinkOwner,
         slots_(options.slots),
         events_(options.events),
         peer_(std::move(peer)),
-        states_(options.slots.count, SlotState::kWriters) {
+        states_(options.slots.count, SlotState::kWriters),
+        forged_(keys.forged) {
     released_.reserve(options.slots.count);
+    if (!keys.is_on()) return;
+    opener_.emplace(keys.protection, keys.to_reader);
+    sealer_.emplace(Protection::kAuthenticate, keys.to_writer);
   }
   ~ReceiveConnection() override { end(); }
 
@@ -85,6 +91,8 @@ class ReceiveConnection final : public LinkOwner,
   // Returns an error if the message is no frame that may come now.
   Status take_frame(const grpc::ByteBuffer& message, FrameHeader& header,
                     std::span<std::byte>& payload);
+  // Takes the next block, and its tag if it has one, and opens it.
+  Status take_block(MessageReader& reader, std::span<std::byte> block);
   void let_go(uint32_t slot);
   void send_credits();
   void fail(const Status& status);
@@ -99,8 +107,12 @@ class ReceiveConnection final : public LinkOwner,
   ReceiveEvents* events_;  // Null once closed.
   const std::string peer_;
   SlotStates states_;
-  std::vector<Credit> released_;  // Credits that have to be sent.
-  bool is_delayed_ = false;       // The timer runs.
+  std::optional<Opener> opener_;  // None: the connection is not protected.
+  std::optional<Sealer> sealer_;  // Of credits.
+  const std::shared_ptr<uint64_t> forged_;
+  std::vector<Credit> released_;    // Credits that have to be sent.
+  std::vector<std::byte> message_;  // Credits, while they are handed to gRPC.
+  bool is_delayed_ = false;         // The timer runs.
   bool is_flush_posted_ = false;
   uint64_t bytes_received_ = 0;
 };
@@ -118,16 +130,26 @@ void ReceiveConnection::start(Carrier carrier) {
   });
 }
 
+Status ReceiveConnection::take_block(MessageReader& reader, std::span<std::byte> block) {
+  std::array<std::byte, kTagBytes> tag;
+  if (!reader.take(block.data(), block.size()) ||
+      (opener_ && !reader.take(tag.data(), tag.size()))) {
+    return {Code::kInternal, peer_ + " broke the frame protocol: a message that is no frame"};
+  }
+  if (!opener_ || opener_->open(block, tag)) return Status::ok();
+  if (forged_ != nullptr) ++*forged_;
+  return changed_on_its_way(peer_, id_);
+}
+
 Status ReceiveConnection::take_frame(const grpc::ByteBuffer& message, FrameHeader& header,
                                      std::span<std::byte>& payload) {
   MessageReader reader(message);
-  if (!reader.take(reinterpret_cast<std::byte*>(&header), sizeof(header))) {
-    return {Code::kInternal, peer_ + " broke the frame protocol: a message of " +
-                                 std::to_string(message.Length()) + " bytes, which is no frame"};
-  }
-  Status status = check_frame(header, id_, slots_.slot_bytes, states_, peer_);
+  Status status = take_block(reader, std::as_writable_bytes(std::span(&header, 1)));
   if (!status.is_ok()) return status;
-  if (message.Length() != sizeof(header) + header.payload_bytes) {
+  status = check_frame(header, id_, slots_.slot_bytes, states_, peer_);
+  if (!status.is_ok()) return status;
+  const size_t tags = !opener_ ? 0 : header.payload_bytes == 0 ? kTagBytes : 2 * kTagBytes;
+  if (message.Length() != sizeof(header) + header.payload_bytes + tags) {
     return {Code::kInternal, peer_ + " broke the frame protocol: a frame of " +
                                  std::to_string(header.payload_bytes) + " bytes in a message of " +
                                  std::to_string(message.Length())};
@@ -135,7 +157,8 @@ Status ReceiveConnection::take_frame(const grpc::ByteBuffer& message, FrameHeade
   std::byte* const place = events_->place(header);
   std::byte* const slot = slots_.base + size_t{header.slot} * slots_.slot_bytes;
   payload = {place != nullptr ? place : slot, header.payload_bytes};
-  RUEDA_CHECK(reader.take(payload.data(), payload.size()));
+  if (!payload.empty()) status = take_block(reader, payload);
+  if (!status.is_ok()) return status;
   states_[header.slot] = SlotState::kHeld;
   return Status::ok();
 }
@@ -185,7 +208,9 @@ void ReceiveConnection::release(uint32_t slot) {
 void ReceiveConnection::send_credits() {
   if (events_ == nullptr || released_.empty()) return;
   for (const Credit& credit : released_) states_[credit.slot] = SlotState::kWriters;
-  const std::span<const std::byte> part = std::as_bytes(std::span(released_));
+  message_.clear();
+  tcp::append_credits(released_, sealer_ ? &*sealer_ : nullptr, message_);
+  const std::span<const std::byte> part(message_);
   link_->send({&part, 1}, 0);
   released_.clear();
 }
@@ -234,11 +259,11 @@ class GrpcReceiveChannel final : public ReceiveChannel {
 
 std::unique_ptr<ReceiveChannel> make_receive_channel(Carrier carrier,
                                                      std::shared_ptr<GrpcWires> wires,
-                                                     const AcceptOptions& options,
-                                                     std::string peer) {
+                                                     const AcceptOptions& options, std::string peer,
+                                                     const ChannelKeys& keys) {
   Carrier rest{nullptr, UniqueFd(), carrier.is_over, std::move(carrier.arrived)};
   auto connection = std::make_shared<ReceiveConnection>(std::move(carrier), std::move(wires),
-                                                        options, std::move(peer));
+                                                        options, std::move(peer), keys);
   connection->start(std::move(rest));
   return std::make_unique<GrpcReceiveChannel>(std::move(connection));
 }

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "daemon/transport/grpc/carrier.h"
+#include "daemon/transport/seal.h"
 #include "daemon/transport/transport.h"
 
 namespace rueda::transport::grpc_data {
@@ -13,7 +14,7 @@ class GrpcWires;
 
 std::unique_ptr<ReceiveChannel> make_receive_channel(Carrier carrier,
                                                      std::shared_ptr<GrpcWires> wires,
-                                                     const AcceptOptions& options,
-                                                     std::string peer);
+                                                     const AcceptOptions& options, std::string peer,
+                                                     const ChannelKeys& keys);
 
 }  // namespace rueda::transport::grpc_data

@@ -2,7 +2,7 @@
 
 #include <array>
 #include <chrono>
-#include <cstring>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <utility>
@@ -21,6 +21,7 @@ namespace {
 
 namespace asio = boost::asio;
 using tcp::Credit;
+using tcp::CreditBatch;
 
 // How long a closed channel waits while nothing of what was written leaves.
 constexpr std::chrono::seconds kLinger{5};
@@ -29,7 +30,8 @@ constexpr std::chrono::seconds kLinger{5};
 class SendConnection final : public LinkOwner, public std::enable_shared_from_this<SendConnection> {
  public:
   SendConnection(Carrier carrier, std::shared_ptr<GrpcWires> wires, const ConnectOptions& options,
-                 std::shared_ptr<const RegionTable> regions, std::string peer)
+                 std::shared_ptr<const RegionTable> regions, std::string peer,
+                 const ChannelKeys& keys)
       : wires_(std::move(wires)),
         link_(std::move(carrier.link)),
         linger_timer_(wires_->io()),
@@ -38,7 +40,12 @@ class SendConnection final : public LinkOwner, public std::enable_shared_from_th
         events_(options.events),
         regions_(std::move(regions)),
         peer_(std::move(peer)),
-        slots_(options.slot_count, Slot::kFree) {}
+        slots_(options.slot_count, Slot::kFree),
+        forged_(keys.forged) {
+    if (!keys.is_on()) return;
+    sealer_.emplace(keys.protection, keys.to_reader);
+    opener_.emplace(Protection::kAuthenticate, keys.to_writer);
+  }
   ~SendConnection() override { link_->set_owner(nullptr); }
 
   void start(Carrier carrier);
@@ -65,6 +72,10 @@ class SendConnection final : public LinkOwner, public std::enable_shared_from_th
   void on_message(grpc::ByteBuffer message) override;
   void on_flushed(uint64_t number) override;
   void on_over(const Status& status) override;
+  // Sends the parts of a frame, the header first, and returns how many bytes that is.
+  size_t send(std::span<const std::span<const std::byte>> parts, uint64_t number);
+  // Deals with the credits of a message.
+  Status take_all_credits(std::span<std::byte> message);
   void on_credit(const Credit& credit);
   void fail(const Status& status);
   void linger(uint64_t sent);
@@ -78,6 +89,10 @@ class SendConnection final : public LinkOwner, public std::enable_shared_from_th
   const std::shared_ptr<const RegionTable> regions_;
   const std::string peer_;
   std::vector<Slot> slots_;
+  std::optional<Sealer> sealer_;   // None: the connection is not protected.
+  std::vector<std::byte> sealed_;  // A frame, while it is handed to gRPC.
+  std::optional<Opener> opener_;   // Of credits.
+  const std::shared_ptr<uint64_t> forged_;
   std::unordered_map<uint64_t, Sending> sending_;
   uint64_t last_number_ = 0;
   uint64_t bytes_sent_ = 0;
@@ -107,8 +122,26 @@ void SendConnection::write(const FrameHeader& header, std::span<const SendBuffer
   parts[count++] = std::as_bytes(std::span(&header, 1));
   for (const SendBuffer& buffer : buffers) parts[count++] = {buffer.data, buffer.bytes};
   const uint64_t number = ++last_number_;
-  sending_[number] = {header.slot, cookie, sizeof(header) + header.payload_bytes};
-  link_->send({parts.data(), count}, number);
+  Sending& sending = sending_[number] = {header.slot, cookie, 0};
+  sending.bytes = send({parts.data(), count}, number);
+}
+
+size_t SendConnection::send(std::span<const std::span<const std::byte>> parts, uint64_t number) {
+  size_t bytes = 0;
+  for (const std::span<const std::byte> part : parts) bytes += part.size();
+  if (!sealer_) {
+    link_->send(parts, number);
+    return bytes;
+  }
+  const bool has_payload = bytes > sizeof(FrameHeader);
+  sealed_.resize(bytes + (has_payload ? 2 : 1) * kTagBytes);
+  sealer_->seal(parts[0], sealed_.data());
+  if (has_payload) {
+    sealer_->seal(parts.subspan(1), sealed_.data() + sizeof(FrameHeader) + kTagBytes);
+  }
+  const std::span<const std::byte> all(sealed_);
+  link_->send({&all, 1}, number);
+  return all.size();
 }
 
 void SendConnection::on_flushed(uint64_t number) {
@@ -138,17 +171,26 @@ void SendConnection::on_message(grpc::ByteBuffer message) {
     }
   }
   link_->taken(bytes);
-  if (flat.size() % sizeof(Credit) != 0 || flat.size() != bytes) {
-    if (events_ != nullptr) {
-      fail({Code::kInternal, peer_ + " broke the frame protocol: part of a credit"});
+  const Status status = flat.size() == bytes ? take_all_credits(flat)
+                                             : Status(Code::kInternal, "a message without bytes");
+  if (status.is_ok() || events_ == nullptr) return;
+  fail({Code::kInternal, peer_ + " broke the frame protocol: " + status.message()});
+}
+
+Status SendConnection::take_all_credits(std::span<std::byte> message) {
+  while (!message.empty() && events_ != nullptr) {
+    const Result<CreditBatch> batch = tcp::take_credits(message, opener_ ? &*opener_ : nullptr);
+    if (!batch.is_ok()) {
+      if (forged_ != nullptr) ++*forged_;
+      return batch.status();
     }
-    return;
+    if (batch.value().bytes == 0) return {Code::kInternal, "part of a credit"};
+    for (size_t i = 0; i < batch.value().size() && events_ != nullptr; ++i) {
+      on_credit(batch.value()[i]);
+    }
+    message = message.subspan(batch.value().bytes);
   }
-  for (size_t at = 0; at < flat.size() && events_ != nullptr; at += sizeof(Credit)) {
-    Credit credit;
-    std::memcpy(&credit, flat.data() + at, sizeof(credit));
-    on_credit(credit);
-  }
+  return Status::ok();
 }
 
 void SendConnection::on_credit(const Credit& credit) {
@@ -221,10 +263,10 @@ class GrpcSendChannel final : public SendChannel {
 std::unique_ptr<SendChannel> make_send_channel(Carrier carrier, std::shared_ptr<GrpcWires> wires,
                                                const ConnectOptions& options,
                                                std::shared_ptr<const RegionTable> regions,
-                                               std::string peer) {
+                                               std::string peer, const ChannelKeys& keys) {
   Carrier rest{nullptr, UniqueFd(), carrier.is_over, std::move(carrier.arrived)};
   auto connection = std::make_shared<SendConnection>(std::move(carrier), std::move(wires), options,
-                                                     std::move(regions), std::move(peer));
+                                                     std::move(regions), std::move(peer), keys);
   connection->start(std::move(rest));
   return std::make_unique<GrpcSendChannel>(std::move(connection));
 }

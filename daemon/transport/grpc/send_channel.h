@@ -6,6 +6,7 @@
 
 #include "daemon/transport/grpc/carrier.h"
 #include "daemon/transport/region_table.h"
+#include "daemon/transport/seal.h"
 #include "daemon/transport/transport.h"
 
 namespace rueda::transport::grpc_data {
@@ -15,6 +16,6 @@ class GrpcWires;
 std::unique_ptr<SendChannel> make_send_channel(Carrier carrier, std::shared_ptr<GrpcWires> wires,
                                                const ConnectOptions& options,
                                                std::shared_ptr<const RegionTable> regions,
-                                               std::string peer);
+                                               std::string peer, const ChannelKeys& keys);
 
 }  // namespace rueda::transport::grpc_data

@@ -20,13 +20,15 @@ constexpr int64_t kMaxRetryMs = 500;
 Connector::Connector(asio::io_context& io, ConnectOptions options,
                      std::shared_ptr<SocketTuner> tuner, std::shared_ptr<Wires> wires,
                      std::shared_ptr<const RegionTable> regions, std::shared_ptr<Upgrader> upgrader,
-                     ConnectHandler done)
+                     Protection protection, std::shared_ptr<uint64_t> forged, ConnectHandler done)
     : io_(io),
       options_(std::move(options)),
       tuner_(std::move(tuner)),
       wires_(std::move(wires)),
       regions_(std::move(regions)),
       upgrader_(std::move(upgrader)),
+      protection_(protection),
+      forged_(std::move(forged)),
       done_(std::move(done)),
       resolver_(io),
       socket_(io),
@@ -105,10 +107,17 @@ void Connector::say_hello() {
   hello_.slot_bytes = options_.slot_bytes;
   hello_.streams = static_cast<uint16_t>(options_.streams);
   hello_.offers_upgrade = upgrader_ != nullptr ? 1 : 0;
-  seal(hello_, options_.token);
+  hello_.protection = protection_;
+  sign(hello_, options_.token);
   last_cause_ = "it did not answer our hello; most likely it does not expect the channel (yet)";
+  is_hello_written_ = is_answer_good_ = false;
   // A hello fits into a fresh socket, so an error here shows in the read as well.
-  wire_->write(&hello_, sizeof(hello_), [self = shared_from_this()](const error_code&) {});
+  wire_->write(&hello_, sizeof(hello_),
+               [self = shared_from_this(), wire = wire_](const error_code& error) {
+                 if (error || self->wire_ != wire) return;
+                 self->is_hello_written_ = true;
+                 self->confirm();
+               });
   wire_->read(&reply_, sizeof(reply_),
               [self = shared_from_this()](const error_code& error) { self->on_reply(error); });
 }
@@ -120,19 +129,46 @@ void Connector::on_reply(const error_code& error) {
         "it hung up on our hello; either it does not expect the channel (yet), or the job's "
         "token, the wire version or --transport (grpc here or there) differ");
   }
-  if (const Status status = check_reply(reply_); !status.is_ok()) {
-    return on_failure(status.message());
-  }
+  if (const Status status = check_answer(); !status.is_ok()) return on_failure(status.message());
+  is_answer_good_ = true;
+  confirm();
+}
+
+Status Connector::check_answer() const {
+  if (Status status = check_reply(reply_); !status.is_ok()) return status;
   if (!is_authentic(reply_, hello_, options_.token)) {
-    return on_failure("it does not have the job's token");
+    return {Code::kPermission, "it does not have the job's token"};
   }
+  if (reply_.answer == HelloAnswer::kOtherGeometry) return Status::ok();
+  if (reply_.protection != protection_) {
+    return {Code::kPermission, "it welcomes frames of another --data-protection"};
+  }
+  if (reply_.answer == HelloAnswer::kUpgrade && upgrader_ == nullptr) {
+    return {Code::kPermission, "it takes up an offer that was not made"};
+  }
+  if (reply_.answer == HelloAnswer::kWelcome && upgrader_ != nullptr && upgrader_->is_required()) {
+    return {Code::kUnavailable, "it does not speak " + std::string(upgrader_->name()) +
+                                    ", which this daemon insists on: start all daemons with the "
+                                    "same --transport"};
+  }
+  return Status::ok();
+}
+
+void Connector::confirm() {
+  if (!is_hello_written_ || !is_answer_good_) return;
+  sign(confirm_, hello_, reply_, options_.token);
+  wire_->write(&confirm_, sizeof(confirm_), [self = shared_from_this()](const error_code& error) {
+    if (!self->done_) return;
+    if (error) return self->on_failure(error.message());
+    self->on_confirmed();
+  });
+}
+
+void Connector::on_confirmed() {
   if (reply_.answer == HelloAnswer::kOtherGeometry) {
-    return finish(geometry_mismatch(options_.id, geometry_of(options_), geometry_of(reply_)));
+    return finish(geometry_mismatch(options_.id, geometry_of(hello_), geometry_of(reply_)));
   }
   std::string peer = "node " + std::to_string(options_.id.to_node) + " (" + peer_ + ")";
-  if (reply_.answer == HelloAnswer::kUpgrade && upgrader_ == nullptr) {
-    return on_failure("it takes up an offer that was not made");
-  }
   if (reply_.answer == HelloAnswer::kUpgrade) {
     upgrade_ = upgrader_->upgrade_sender(
         std::exchange(wire_, nullptr)->take_socket(), options_, regions_, std::move(peer),
@@ -141,12 +177,9 @@ void Connector::on_reply(const error_code& error) {
         });
     return;
   }
-  if (upgrader_ != nullptr && upgrader_->is_required()) {
-    return on_failure("it does not speak " + std::string(upgrader_->name()) +
-                      ", which this daemon insists on: start all daemons with the same "
-                      "--transport");
-  }
-  finish(std::exchange(wire_, nullptr)->make_sender(options_, regions_, std::move(peer)));
+  ChannelKeys keys = make_keys(hello_, reply_, options_.token);
+  keys.forged = forged_;
+  finish(std::exchange(wire_, nullptr)->make_sender(options_, regions_, std::move(peer), keys));
 }
 
 void Connector::on_upgraded(Result<std::unique_ptr<SendChannel>> result) {

@@ -23,10 +23,11 @@ namespace rueda::transport::tcp {
 class Connector : public std::enable_shared_from_this<Connector> {
  public:
   // `done` is called once, and never from inside start(), unless the connector is cancelled before.
-  // `upgrader` may be null.
+  // `upgrader` may be null. `forged` counts credits that do not open.
   Connector(asio::io_context& io, ConnectOptions options, std::shared_ptr<SocketTuner> tuner,
             std::shared_ptr<Wires> wires, std::shared_ptr<const RegionTable> regions,
-            std::shared_ptr<Upgrader> upgrader, ConnectHandler done);
+            std::shared_ptr<Upgrader> upgrader, Protection protection,
+            std::shared_ptr<uint64_t> forged, ConnectHandler done);
 
   void start();
   void cancel();
@@ -39,6 +40,11 @@ class Connector : public std::enable_shared_from_this<Connector> {
   void on_connected(const error_code& error);
   void say_hello();
   void on_reply(const error_code& error);
+  // Returns ok if what the peer has answered may be confirmed, or why not.
+  Status check_answer() const;
+  // Confirms the answer, once the hello is off: a wire writes one thing at a time.
+  void confirm();
+  void on_confirmed();
   void on_upgraded(Result<std::unique_ptr<SendChannel>> result);
   void close();
   // Remembers the cause, and goes on with the next endpoint or with a later attempt.
@@ -52,6 +58,8 @@ class Connector : public std::enable_shared_from_this<Connector> {
   const std::shared_ptr<Wires> wires_;
   const std::shared_ptr<const RegionTable> regions_;
   const std::shared_ptr<Upgrader> upgrader_;
+  const Protection protection_;
+  const std::shared_ptr<uint64_t> forged_;
   std::shared_ptr<Upgrade> upgrade_;  // Set while an upgrade is under way.
   ConnectHandler done_;               // Null once finished or cancelled.
   HostPort address_;
@@ -66,7 +74,10 @@ class Connector : public std::enable_shared_from_this<Connector> {
   size_t next_endpoint_ = 0;
   std::string last_cause_;
   Hello hello_;
+  bool is_hello_written_ = false;
+  bool is_answer_good_ = false;
   HelloReply reply_;
+  HelloConfirm confirm_;
 };
 
 }  // namespace rueda::transport::tcp

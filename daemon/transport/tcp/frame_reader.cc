@@ -9,9 +9,15 @@
 namespace rueda::transport::tcp {
 
 FrameReader::FrameReader(const ChannelId& id, const SlotRegion& slots, SlotStates& states,
-                         std::string peer, ReceiveEvents* placer)
-    : id_(id), slots_(slots), states_(states), peer_(std::move(peer)), placer_(placer) {
+                         std::string peer, ReceiveEvents* placer, const ChannelKeys& keys)
+    : id_(id),
+      slots_(slots),
+      states_(states),
+      peer_(std::move(peer)),
+      placer_(placer),
+      forged_(keys.forged) {
   RUEDA_CHECK(states.size() == slots.count);
+  if (keys.is_on()) opener_.emplace(keys.protection, keys.to_reader);
 }
 
 std::span<std::byte> FrameReader::payload_memory() const {
@@ -39,32 +45,61 @@ void FrameReader::filled(size_t bytes) {
   ahead_end_ += bytes;
 }
 
+void FrameReader::make_room() {
+  const size_t bytes = ahead_bytes();
+  std::memmove(ahead_.data(), ahead_.data() + ahead_begin_, bytes);
+  ahead_begin_ = 0;
+  ahead_end_ = bytes;
+}
+
+Status FrameReader::changed() const {
+  if (forged_ != nullptr) ++*forged_;
+  return changed_on_its_way(peer_, id_);
+}
+
+Status FrameReader::begin_frame() {
+  const size_t tag = opener_ ? kTagBytes : 0;
+  if (ahead_bytes() < sizeof(FrameHeader) + tag) return Status::ok();
+  const std::span<std::byte> ahead(ahead_.data() + ahead_begin_, ahead_bytes());
+  const std::span<std::byte> block = ahead.first<sizeof(FrameHeader)>();
+  if (opener_ && !opener_->open(block, ahead.subspan<sizeof(FrameHeader), kTagBytes>())) {
+    return changed();
+  }
+  std::memcpy(&header_, block.data(), sizeof(header_));
+  ahead_begin_ += sizeof(header_) + tag;
+  if (Status status = check_frame(header_, id_, slots_.slot_bytes, states_, peer_);
+      !status.is_ok()) {
+    return status;
+  }
+  states_[header_.slot] = SlotState::kArriving;
+  arriving_ = true;
+  tag_bytes_ = header_.payload_bytes == 0 ? 0 : tag;
+  payload_ = payload_memory();
+  payload_have_bytes_ = std::min<size_t>(header_.payload_bytes, ahead_bytes());
+  if (payload_have_bytes_ != 0) {
+    std::memcpy(payload_.data(), ahead_.data() + ahead_begin_, payload_have_bytes_);
+    ahead_begin_ += payload_have_bytes_;
+  }
+  return Status::ok();
+}
+
+Status FrameReader::open_payload() {
+  const std::span<const std::byte> ahead(ahead_.data() + ahead_begin_, ahead_bytes());
+  if (!opener_->open(payload_, ahead.first<kTagBytes>())) return changed();
+  ahead_begin_ += kTagBytes;
+  return Status::ok();
+}
+
 Result<std::optional<FrameReader::Frame>> FrameReader::next() {
   if (!arriving_) {
-    const size_t ahead_bytes = ahead_end_ - ahead_begin_;
-    if (ahead_bytes < sizeof(FrameHeader)) {
-      std::memmove(ahead_.data(), ahead_.data() + ahead_begin_, ahead_bytes);
-      ahead_begin_ = 0;
-      ahead_end_ = ahead_bytes;
-      return std::optional<Frame>();
-    }
-    std::memcpy(&header_, ahead_.data() + ahead_begin_, sizeof(header_));
-    ahead_begin_ += sizeof(header_);
-    Status status = check_frame(header_, id_, slots_.slot_bytes, states_, peer_);
-    if (!status.is_ok()) return status;
-    states_[header_.slot] = SlotState::kArriving;
-    arriving_ = true;
-    payload_ = payload_memory();
-    payload_have_bytes_ = std::min<size_t>(header_.payload_bytes, ahead_end_ - ahead_begin_);
-    if (payload_have_bytes_ != 0) {
-      std::memcpy(payload_.data(), ahead_.data() + ahead_begin_, payload_have_bytes_);
-      ahead_begin_ += payload_have_bytes_;
-    }
+    if (Status status = begin_frame(); !status.is_ok()) return status;
   }
-  if (payload_have_bytes_ < header_.payload_bytes) {
-    RUEDA_CHECK(ahead_begin_ == ahead_end_);
-    ahead_begin_ = ahead_end_ = 0;
+  if (!arriving_ || payload_have_bytes_ < header_.payload_bytes || ahead_bytes() < tag_bytes_) {
+    make_room();
     return std::optional<Frame>();
+  }
+  if (tag_bytes_ != 0) {
+    if (Status status = open_payload(); !status.is_ok()) return status;
   }
   arriving_ = false;
   states_[header_.slot] = SlotState::kHeld;

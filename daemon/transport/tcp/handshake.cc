@@ -70,13 +70,11 @@ void Handshake::on_hello() {
     expectation->last_rejection = peer_ + ": " + why.message();
     return fail(why);
   }
-  if (expectation->is_claimed) {
-    return fail(Status(Code::kNotFound, describe(hello_.id) + " is open already"));
-  }
-  expectation->is_claimed = true;
-  claimed_ = expectation;
+  if (expectation->is_claimed) return fail(open_already());
+  answered_ = expectation;
+  set_deadline(std::min(timeout_ms_, kMaxHelloMs));
   const Upgrader* const upgrader = listener_->upgrader();
-  if (!(geometry_of(hello_) == geometry_of(expectation->options))) {
+  if (!(geometry_of(hello_) == listener_->geometry_of(expectation->options))) {
     answer(HelloAnswer::kOtherGeometry);
   } else if (upgrader != nullptr && hello_.offers_upgrade != 0) {
     answer(HelloAnswer::kUpgrade);
@@ -87,6 +85,10 @@ void Handshake::on_hello() {
   } else {
     answer(HelloAnswer::kWelcome);
   }
+}
+
+Status Handshake::open_already() const {
+  return {Code::kNotFound, describe(hello_.id) + " is open already"};
 }
 
 // Neighbours begin an epoch each at its own time, so a hello may come before its channel is
@@ -111,24 +113,46 @@ void Handshake::announce() {
 }
 
 void Handshake::answer(HelloAnswer answer) {
-  const AcceptOptions& options = claimed_->options;
+  const AcceptOptions& options = answered_->options;
+  const Geometry geometry = listener_->geometry_of(options);
   reply_.answer = answer;
-  reply_.slot_count = options.slots.count;
-  reply_.slot_bytes = options.slots.slot_bytes;
-  reply_.streams = static_cast<uint16_t>(options.streams);
-  seal(reply_, hello_, options.token);
-  wire_->write(&reply_, sizeof(reply_),
-               [self = shared_from_this(), answer](const error_code& error) {
-                 if (self->listener_ != nullptr) self->on_answered(error, answer);
-               });
+  reply_.slot_count = geometry.slot_count;
+  reply_.slot_bytes = geometry.slot_bytes;
+  reply_.streams = static_cast<uint16_t>(geometry.streams);
+  reply_.protection = geometry.protection;
+  sign(reply_, hello_, options.token);
+  wire_->write(&reply_, sizeof(reply_), [self = shared_from_this()](const error_code& error) {
+    if (self->listener_ == nullptr) return;
+    if (error) return self->fail(error);
+    self->await_confirm();
+  });
 }
 
-void Handshake::on_answered(const error_code& error, HelloAnswer answer) {
-  if (error) return fail(error);
+// Whoever has recorded a hello can say it again. So until the answer is confirmed the channel is
+// not the peer's, and somebody else may still be it.
+void Handshake::await_confirm() {
+  wire_->read(&confirm_, sizeof(confirm_), [self = shared_from_this()](const error_code& error) {
+    if (self->listener_ == nullptr) return;
+    if (error) return self->fail(error);
+    self->on_confirm();
+  });
+}
+
+void Handshake::on_confirm() {
+  const Listener::ExpectationPtr expectation = answered_;
+  const Status status = check_confirm(confirm_, hello_, reply_, expectation->options.token);
+  if (!status.is_ok()) {
+    expectation->last_rejection = peer_ + ": " + status.message();
+    return fail(status);
+  }
+  if (listener_->find(hello_.id) != expectation || expectation->is_claimed) {
+    return fail(open_already());
+  }
+  expectation->is_claimed = true;
+  claimed_ = expectation;
   // The handlers called at the end of both ways may destroy the transport.
   const std::shared_ptr<Listener> listener = listener_->shared_from_this();
-  const Listener::ExpectationPtr expectation = claimed_;
-  if (answer != HelloAnswer::kOtherGeometry) {
+  if (reply_.answer != HelloAnswer::kOtherGeometry) {
     return listener->welcome(shared_from_this(), expectation);
   }
   const Status why = geometry_mismatch(hello_.id, geometry_of(hello_), geometry_of(reply_));

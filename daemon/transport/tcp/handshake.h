@@ -24,9 +24,9 @@ class Handshake : public std::enable_shared_from_this<Handshake> {
   void abandon();
   const std::string& peer() const { return peer_; }
   const boost::asio::ip::address& address() const { return address_; }
-  // Returns true if the hello has come and its channel has not been announced yet.
-  bool is_early() const { return is_early_; }
-  // Returns true if the peer has proven that it has the token, and is being answered.
+  // Returns true if the hello has come, and nothing yet that its sender could not have recorded.
+  bool has_said_hello() const { return is_early_ || answered_ != nullptr; }
+  // Returns true if the peer has proven that it has the token, and is there now.
   bool is_proven() const { return claimed_ != nullptr; }
   // Returns true if a hello for this channel has come before the channel was announced.
   bool waits_for(const ChannelId& id) const { return is_early_ && hello_.id == id; }
@@ -34,6 +34,8 @@ class Handshake : public std::enable_shared_from_this<Handshake> {
   std::shared_ptr<Wire> take_wire() { return std::exchange(wire_, nullptr); }
   // Returns true if the peer was told that its offer of an upgrade is taken up.
   bool upgrades() const { return reply_.answer == HelloAnswer::kUpgrade; }
+  // Returns the keys of what goes over the wire from now on.
+  ChannelKeys keys() const { return make_keys(hello_, reply_, answered_->options.token); }
 
  private:
   void set_deadline(int64_t after_ms);
@@ -41,7 +43,9 @@ class Handshake : public std::enable_shared_from_this<Handshake> {
   void on_hello();
   void wait_for_announcement();
   void answer(HelloAnswer answer);
-  void on_answered(const error_code& error, HelloAnswer answer);
+  void await_confirm();
+  void on_confirm();
+  Status open_already() const;
   void fail(const Status& why);
   void fail(const error_code& error);
 
@@ -55,7 +59,9 @@ class Handshake : public std::enable_shared_from_this<Handshake> {
   Hello hello_;
   bool is_early_ = false;
   HelloReply reply_;
-  Listener::ExpectationPtr claimed_;  // The channel that the peer is being answered as.
+  HelloConfirm confirm_;
+  Listener::ExpectationPtr answered_;  // The channel that the peer is being answered as.
+  Listener::ExpectationPtr claimed_;   // The same, once the peer has confirmed.
 };
 
 }  // namespace rueda::transport::tcp

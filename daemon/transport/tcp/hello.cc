@@ -18,18 +18,19 @@ static_assert(std::endian::native == std::endian::little, "the wire is little-en
 
 namespace {
 
-// One label for each direction, so that a hello cannot be played back as an answer.
+// One label for each message, so that none can be played back as another.
 constexpr std::string_view kHelloLabel = "rueda/hello";
 constexpr std::string_view kReplyLabel = "rueda/reply";
+constexpr std::string_view kConfirmLabel = "rueda/confirm";
 
 std::span<const std::byte> bytes_of(const void* data, size_t bytes) {
   return {static_cast<const std::byte*>(data), bytes};
 }
 
 Mac compute_mac(const JobToken& token, std::string_view label, std::span<const std::byte> first,
-                std::span<const std::byte> second = {}) {
-  std::array<std::byte, 256> input;
-  RUEDA_CHECK(label.size() + first.size() + second.size() <= input.size());
+                std::span<const std::byte> second = {}, std::span<const std::byte> third = {}) {
+  std::array<std::byte, 320> input;
+  RUEDA_CHECK(label.size() + first.size() + second.size() + third.size() <= input.size());
   std::byte* end = input.data();
   const auto append = [&end](const void* data, size_t bytes) {
     if (bytes != 0) std::memcpy(end, data, bytes);
@@ -38,6 +39,7 @@ Mac compute_mac(const JobToken& token, std::string_view label, std::span<const s
   append(label.data(), label.size());
   append(first.data(), first.size());
   append(second.data(), second.size());
+  append(third.data(), third.size());
   Mac mac;
   unsigned int mac_bytes = 0;
   const unsigned char* done = HMAC(EVP_sha256(), token.data(), static_cast<int>(token.size()),
@@ -57,6 +59,17 @@ Mac mac_of(const HelloReply& reply, const Hello& hello, const JobToken& token) {
                      bytes_of(&hello, sizeof(hello)));
 }
 
+Mac mac_of(const HelloConfirm& confirm, const Hello& hello, const HelloReply& reply,
+           const JobToken& token) {
+  return compute_mac(token, kConfirmLabel, bytes_of(&confirm, offsetof(HelloConfirm, mac)),
+                     bytes_of(&hello, sizeof(hello)), bytes_of(&reply, sizeof(reply)));
+}
+
+void fill(Nonce& nonce) {
+  RUEDA_CHECK(RAND_bytes(reinterpret_cast<unsigned char*>(nonce.data()),
+                         static_cast<int>(nonce.size())) == 1);
+}
+
 Status other_version(uint8_t version) {
   return {Code::kVersion, "it speaks wire version " + std::to_string(version) +
                               ", this daemon speaks " + std::to_string(kWireVersion)};
@@ -64,14 +77,19 @@ Status other_version(uint8_t version) {
 
 }  // namespace
 
-void seal(Hello& hello, const JobToken& token) {
-  RUEDA_CHECK(RAND_bytes(reinterpret_cast<unsigned char*>(hello.nonce.data()),
-                         static_cast<int>(hello.nonce.size())) == 1);
+void sign(Hello& hello, const JobToken& token) {
+  fill(hello.nonce);
   hello.mac = mac_of(hello, token);
 }
 
-void seal(HelloReply& reply, const Hello& hello, const JobToken& token) {
+void sign(HelloReply& reply, const Hello& hello, const JobToken& token) {
+  fill(reply.nonce);
   reply.mac = mac_of(reply, hello, token);
+}
+
+void sign(HelloConfirm& confirm, const Hello& hello, const HelloReply& reply,
+          const JobToken& token) {
+  confirm.mac = mac_of(confirm, hello, reply, token);
 }
 
 bool is_authentic(const Hello& hello, const JobToken& token) {
@@ -82,6 +100,19 @@ bool is_authentic(const Hello& hello, const JobToken& token) {
 bool is_authentic(const HelloReply& reply, const Hello& hello, const JobToken& token) {
   const Mac expected = mac_of(reply, hello, token);
   return CRYPTO_memcmp(expected.data(), reply.mac.data(), kMacBytes) == 0;
+}
+
+bool is_authentic(const HelloConfirm& confirm, const Hello& hello, const HelloReply& reply,
+                  const JobToken& token) {
+  const Mac expected = mac_of(confirm, hello, reply, token);
+  return CRYPTO_memcmp(expected.data(), confirm.mac.data(), kMacBytes) == 0;
+}
+
+ChannelKeys make_keys(const Hello& hello, const HelloReply& reply, const JobToken& token) {
+  std::array<std::byte, 2 * sizeof(Nonce)> salt;
+  std::memcpy(salt.data(), hello.nonce.data(), sizeof(Nonce));
+  std::memcpy(salt.data() + sizeof(Nonce), reply.nonce.data(), sizeof(Nonce));
+  return derive_keys(reply.protection, token, salt, hello.id);
 }
 
 Status check_hello_prefix(std::span<const std::byte> prefix) {
@@ -101,6 +132,20 @@ Status check_reply(const HelloReply& reply) {
   if (reply.version != kWireVersion) return other_version(reply.version);
   if (reply.answer > HelloAnswer::kUpgrade) {
     return {Code::kPermission, "it gave an answer that this daemon does not know"};
+  }
+  return Status::ok();
+}
+
+Status check_confirm(const HelloConfirm& confirm, const Hello& hello, const HelloReply& reply,
+                     const JobToken& token) {
+  if (confirm.magic != kHelloConfirmMagic) {
+    return {Code::kPermission, "it does not speak Rueda's data protocol"};
+  }
+  if (confirm.version != kWireVersion) return other_version(confirm.version);
+  if (!is_authentic(confirm, hello, reply, token)) {
+    return {Code::kPermission,
+            "it played back the hello of another, most likely: it did not "
+            "confirm the answer"};
   }
   return Status::ok();
 }

@@ -25,12 +25,15 @@ constexpr std::chrono::milliseconds kAcceptPause{100};
 
 Listener::Listener(asio::io_context& io, std::shared_ptr<SocketTuner> tuner,
                    std::shared_ptr<Wires> wires, std::shared_ptr<Upgrader> upgrader,
-                   int64_t hello_timeout_ms)
+                   int64_t hello_timeout_ms, Protection protection,
+                   std::shared_ptr<uint64_t> forged)
     : io_(io),
       tuner_(std::move(tuner)),
       wires_(std::move(wires)),
       upgrader_(std::move(upgrader)),
       hello_timeout_ms_(hello_timeout_ms),
+      protection_(protection),
+      forged_(std::move(forged)),
       acceptor_(io),
       pause_timer_(io) {}
 
@@ -100,16 +103,18 @@ void Listener::on_accept(const error_code& error, Socket socket) {
 bool Listener::evict(const std::string& why) {
   const auto count_of = [&](const std::shared_ptr<Handshake>& one) {
     return std::count_if(handshakes_.begin(), handshakes_.end(), [&](const auto& other) {
-      return other->address() == one->address() && other->is_early() == one->is_early();
+      return other->address() == one->address() && other->has_said_hello() == one->has_said_hello();
     });
   };
   std::shared_ptr<Handshake> victim;
   std::ptrdiff_t most = 0;
   for (const auto& handshake : handshakes_) {  // Of equals it takes the oldest.
     if (handshake->is_proven()) continue;
-    if (victim && handshake->is_early() && !victim->is_early()) continue;
+    if (victim && handshake->has_said_hello() && !victim->has_said_hello()) continue;
     const std::ptrdiff_t count = count_of(handshake);
-    if (victim && handshake->is_early() == victim->is_early() && count <= most) continue;
+    if (victim && handshake->has_said_hello() == victim->has_said_hello() && count <= most) {
+      continue;
+    }
     victim = handshake;
     most = count;
   }
@@ -226,9 +231,11 @@ void Listener::welcome(const std::shared_ptr<Handshake>& handshake,
       "node " + std::to_string(expectation->options.id.from_node) + " (" + handshake->peer() + ")";
   const std::shared_ptr<Wire> wire = handshake->take_wire();
   const bool upgrades = handshake->upgrades();
+  ChannelKeys keys = handshake->keys();
+  keys.forged = forged_;
   handshake->abandon();
   if (!upgrades) {
-    finish(expectation, wire->make_receiver(expectation->options, peer));
+    finish(expectation, wire->make_receiver(expectation->options, peer, keys));
     return;
   }
   expectation->is_claimed = true;

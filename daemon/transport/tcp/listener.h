@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "daemon/base/status.h"
+#include "daemon/transport/frame_check.h"
+#include "daemon/transport/seal.h"
 #include "daemon/transport/tcp/asio_types.h"
 #include "daemon/transport/tcp/hello.h"
 #include "daemon/transport/tcp/log_limiter.h"
@@ -25,9 +27,10 @@ class Handshake;
 // it.
 class Listener : public std::enable_shared_from_this<Listener> {
  public:
-  // `upgrader` may be null.
+  // `upgrader` may be null. `forged` counts frames that do not open.
   Listener(asio::io_context& io, std::shared_ptr<SocketTuner> tuner, std::shared_ptr<Wires> wires,
-           std::shared_ptr<Upgrader> upgrader, int64_t hello_timeout_ms);
+           std::shared_ptr<Upgrader> upgrader, int64_t hello_timeout_ms, Protection protection,
+           std::shared_ptr<uint64_t> forged);
   ~Listener();
 
   // Returns the bound address, or a Status that names the address and the cause.
@@ -74,6 +77,9 @@ class Listener : public std::enable_shared_from_this<Listener> {
 
   // A Handshake calls these.
   ExpectationPtr find(const ChannelId& id);
+  Geometry geometry_of(const AcceptOptions& options) const {
+    return transport::geometry_of(options, protection_);
+  }
   void reject(const std::shared_ptr<Handshake>& handshake, const Status& why);
   void welcome(const std::shared_ptr<Handshake>& handshake, const ExpectationPtr& expectation);
   void count_rejection(const std::string& peer, const Status& why);
@@ -83,6 +89,8 @@ class Listener : public std::enable_shared_from_this<Listener> {
   const std::shared_ptr<Wires> wires_;
   const std::shared_ptr<Upgrader> upgrader_;
   const int64_t hello_timeout_ms_;
+  const Protection protection_;
+  const std::shared_ptr<uint64_t> forged_;
   Acceptor acceptor_;
   Timer pause_timer_;
   std::map<ChannelId, ExpectationPtr> expectations_;

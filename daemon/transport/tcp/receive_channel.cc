@@ -23,16 +23,18 @@ constexpr size_t kMaxDelayedCredits = 8;
 // Outlives its ReceiveChannel while operations are under way.
 class ReceiveConnection : public std::enable_shared_from_this<ReceiveConnection> {
  public:
-  ReceiveConnection(Socket socket, const AcceptOptions& options, const std::string& peer)
+  ReceiveConnection(Socket socket, const AcceptOptions& options, const std::string& peer,
+                    const ChannelKeys& keys)
       : socket_(std::move(socket)),
         id_(options.id),
         events_(options.events),
         peer_(peer),
         states_(options.slots.count, SlotState::kWriters),
-        reader_(options.id, options.slots, states_, peer, options.events),
+        reader_(options.id, options.slots, states_, peer, options.events, keys),
         delay_(socket_.get_executor()) {
     released_.reserve(options.slots.count);
     leaving_.reserve(options.slots.count);
+    if (keys.is_on()) sealer_.emplace(Protection::kAuthenticate, keys.to_writer);
   }
 
   void start() { read(); }
@@ -56,11 +58,13 @@ class ReceiveConnection : public std::enable_shared_from_this<ReceiveConnection>
   const std::string peer_;
   SlotStates states_;
   FrameReader reader_;
-  std::vector<Credit> released_;  // Credits that have to be sent.
-  std::vector<Credit> leaving_;   // Credits that are being sent.
-  bool is_urgent_ = false;        // released_ has to be sent in this turn of the loop.
-  Timer delay_;                   // It runs until released_ is sent in any case.
-  bool is_delayed_ = false;       // The timer runs.
+  std::vector<Credit> released_;   // Credits that have to be sent.
+  std::vector<Credit> leaving_;    // Credits that are being sent.
+  std::optional<Sealer> sealer_;   // Of credits; none: the connection is not protected.
+  std::vector<std::byte> sealed_;  // What is sent in place of leaving_, then.
+  bool is_urgent_ = false;         // released_ has to be sent in this turn of the loop.
+  Timer delay_;                    // It runs until released_ is sent in any case.
+  bool is_delayed_ = false;        // The timer runs.
   bool is_flush_posted_ = false;
   bool is_in_handler_ = false;  // The handler sends credits when it ends.
   uint64_t bytes_received_ = 0;
@@ -104,7 +108,9 @@ void ReceiveConnection::send_credits() {
   is_urgent_ = false;
   leaving_.swap(released_);
   for (const Credit& credit : leaving_) states_[credit.slot] = SlotState::kWriters;
-  asio::async_write(socket_, asio::buffer(leaving_),
+  sealed_.clear();
+  if (sealer_) append_credits(leaving_, &*sealer_, sealed_);
+  asio::async_write(socket_, sealer_ ? asio::buffer(sealed_) : asio::buffer(leaving_),
                     [self = shared_from_this()](const error_code& error, size_t) {
                       self->on_credits_sent(error);
                     });
@@ -187,8 +193,8 @@ class TcpReceiveChannel final : public ReceiveChannel {
 }  // namespace
 
 std::unique_ptr<ReceiveChannel> make_receive_channel(Socket socket, const AcceptOptions& options,
-                                                     std::string peer) {
-  auto connection = std::make_shared<ReceiveConnection>(std::move(socket), options, peer);
+                                                     std::string peer, const ChannelKeys& keys) {
+  auto connection = std::make_shared<ReceiveConnection>(std::move(socket), options, peer, keys);
   connection->start();
   return std::make_unique<TcpReceiveChannel>(std::move(connection));
 }

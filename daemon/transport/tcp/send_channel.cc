@@ -3,6 +3,7 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -44,7 +45,8 @@ struct Parts {
 class SendConnection : public std::enable_shared_from_this<SendConnection> {
  public:
   SendConnection(Socket socket, const ConnectOptions& options,
-                 std::shared_ptr<const RegionTable> regions, std::string peer)
+                 std::shared_ptr<const RegionTable> regions, std::string peer,
+                 const ChannelKeys& keys)
       : socket_(std::move(socket)),
         linger_timer_(socket_.get_executor()),
         id_(options.id),
@@ -53,7 +55,10 @@ class SendConnection : public std::enable_shared_from_this<SendConnection> {
         regions_(std::move(regions)),
         peer_(std::move(peer)),
         slots_(options.slot_count, Slot::kFree),
-        queue_(options.slot_count) {}
+        queue_(options.slot_count, options.slot_bytes, keys),
+        forged_(keys.forged) {
+    if (keys.is_on()) opener_.emplace(Protection::kAuthenticate, keys.to_writer);
+  }
 
   void start() { read_credits(); }
   bool slot_free(uint32_t slot) const {
@@ -79,6 +84,8 @@ class SendConnection : public std::enable_shared_from_this<SendConnection> {
   void report_sent();
   void read_credits();
   void on_credits(const error_code& error, size_t bytes);
+  // Deals with all credits that have come whole. Returns how many bytes they took.
+  size_t take_all_credits();
   void on_credit(const Credit& credit);
   void fail(Status status);
   void drain();
@@ -98,8 +105,10 @@ class SendConnection : public std::enable_shared_from_this<SendConnection> {
   bool is_sending_ = false;
   bool is_in_handler_ = false;  // The handler flushes when it ends.
   uint64_t bytes_sent_ = 0;
-  std::array<Credit, 128> credits_;
-  size_t credit_bytes_ = 0;  // Bytes in credits_; the last credit may be there in part.
+  std::optional<Opener> opener_;  // Of credits; none: the connection is not protected.
+  const std::shared_ptr<uint64_t> forged_;
+  std::array<std::byte, kMaxBatchBytes> credits_;
+  size_t credit_bytes_ = 0;  // Bytes in credits_; the last ones may be there in part.
 };
 
 void SendConnection::write(const FrameHeader& header, std::span<const SendBuffer> buffers,
@@ -157,8 +166,8 @@ void SendConnection::report_sent() {
 }
 
 void SendConnection::read_credits() {
-  auto* const bytes = reinterpret_cast<std::byte*>(credits_.data());
-  socket_.async_read_some(asio::buffer(bytes + credit_bytes_, sizeof(credits_) - credit_bytes_),
+  std::byte* const end = credits_.data() + credit_bytes_;
+  socket_.async_read_some(asio::buffer(end, credits_.size() - credit_bytes_),
                           [self = shared_from_this()](const error_code& error, size_t got) {
                             self->on_credits(error, got);
                           });
@@ -175,15 +184,33 @@ void SendConnection::on_credits(const error_code& error, size_t bytes) {
     return;
   }
   credit_bytes_ += bytes;
-  const size_t whole = credit_bytes_ / sizeof(Credit);
   is_in_handler_ = true;
-  for (size_t i = 0; i < whole && events_ != nullptr; ++i) on_credit(credits_[i]);
+  const size_t taken = take_all_credits();
   is_in_handler_ = false;
   if (events_ == nullptr) return;
-  credit_bytes_ %= sizeof(Credit);
-  std::memmove(static_cast<void*>(credits_.data()), credits_.data() + whole, credit_bytes_);
+  credit_bytes_ -= taken;
+  std::memmove(credits_.data(), credits_.data() + taken, credit_bytes_);
   read_credits();
   flush();
+}
+
+size_t SendConnection::take_all_credits() {
+  size_t taken = 0;
+  while (events_ != nullptr) {
+    const std::span<std::byte> rest(credits_.data() + taken, credit_bytes_ - taken);
+    const Result<CreditBatch> batch = take_credits(rest, opener_ ? &*opener_ : nullptr);
+    if (!batch.is_ok()) {
+      if (forged_ != nullptr) ++*forged_;
+      fail({Code::kInternal, peer_ + " broke the frame protocol: " + batch.status().message()});
+      return taken;
+    }
+    if (batch.value().bytes == 0) return taken;
+    for (size_t i = 0; i < batch.value().size() && events_ != nullptr; ++i) {
+      on_credit(batch.value()[i]);
+    }
+    taken += batch.value().bytes;
+  }
+  return taken;
 }
 
 void SendConnection::on_credit(const Credit& credit) {
@@ -293,9 +320,9 @@ class TcpSendChannel final : public SendChannel {
 
 std::unique_ptr<SendChannel> make_send_channel(Socket socket, const ConnectOptions& options,
                                                std::shared_ptr<const RegionTable> regions,
-                                               std::string peer) {
+                                               std::string peer, const ChannelKeys& keys) {
   auto connection = std::make_shared<SendConnection>(std::move(socket), options, std::move(regions),
-                                                     std::move(peer));
+                                                     std::move(peer), keys);
   connection->start();
   return std::make_unique<TcpSendChannel>(std::move(connection));
 }

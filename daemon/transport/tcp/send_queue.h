@@ -1,16 +1,19 @@
 // The frames on their way out of a connection: a ring of fixed size, from which one system call
-// sends many.
+// sends many. On a protected connection they are sealed first, a few at a time, into a buffer that
+// leaves while it is still in the cache.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include <boost/asio/buffer.hpp>
 
 #include "daemon/transport/frame.h"
+#include "daemon/transport/seal.h"
 #include "daemon/transport/transport.h"
 
 namespace rueda::transport::tcp {
@@ -24,7 +27,7 @@ class SendQueue {
 
   // `capacity` is the number of slots: a frame needs a free slot until it is sent, so there are
   // never more frames than slots.
-  explicit SendQueue(uint32_t capacity) : frames_(capacity) {}
+  SendQueue(uint32_t capacity, uint32_t slot_bytes, const ChannelKeys& keys = {});
 
   bool is_empty() const { return count_ == 0; }
   // Adds a frame. More frames than the capacity are a bug.
@@ -32,9 +35,9 @@ class SendQueue {
   // Fills `parts` with the bytes that come next on the wire, and returns the number of parts
   // filled. It stops behind the frame that brings the total to max_bytes. The parts stay valid
   // until their frames are popped.
-  size_t gather(std::span<boost::asio::const_buffer> parts, size_t max_bytes) const;
+  size_t gather(std::span<boost::asio::const_buffer> parts, size_t max_bytes);
   // Says that `bytes` of the gathered bytes have been sent.
-  void sent(size_t bytes) { sent_bytes_ += bytes; }
+  void sent(size_t bytes);
   // Removes the first frame and returns true, if all of the frame has been sent.
   bool pop_sent(Sent& done);
 
@@ -46,6 +49,22 @@ class SendQueue {
     std::array<boost::asio::const_buffer, kMaxBuffersPerWrite> parts;
   };
 
+  // Frames that are sealed, and what is left to send of them.
+  struct Sealed {
+    explicit Sealed(const ChannelKeys& keys) : sealer(keys.protection, keys.to_reader) {}
+    Sealer sealer;
+    std::unique_ptr<std::byte[]> bytes;  // Null until there is something to send.
+    size_t begin = 0;
+    size_t end = 0;
+    size_t frames = 0;  // How many of the queue are sealed.
+  };
+
+  boost::asio::const_buffer gather_sealed(size_t max_bytes);
+  void seal(const Frame& frame);
+  size_t bytes_of(const Frame& frame) const;
+
+  const uint32_t slot_bytes_;
+  std::unique_ptr<Sealed> sealed_;  // Null: the connection is not protected.
   std::vector<Frame> frames_;
   size_t head_ = 0;
   size_t count_ = 0;

@@ -5,6 +5,7 @@
 
 #include <boost/asio/post.hpp>
 
+#include "daemon/base/check.h"
 #include "daemon/transport/frame_check.h"
 #include "daemon/transport/region_table.h"
 #include "daemon/transport/tcp/connector.h"
@@ -24,8 +25,11 @@ class TcpTransport final : public Transport {
         wires_(std::move(wires)),
         upgrader_(std::move(upgrader)),
         tuner_(std::make_shared<tcp::SocketTuner>(std::move(options.congestion))),
+        protection_(options.protection),
         listener_(std::make_shared<tcp::Listener>(io, tuner_, wires_, upgrader_,
-                                                  options.hello_timeout_ms)) {}
+                                                  options.hello_timeout_ms, protection_, forged_)) {
+    RUEDA_CHECK(upgrader_ == nullptr || protection_ == Protection::kNone);
+  }
   ~TcpTransport() override { stop(); }
 
   const char* name() const override {
@@ -56,6 +60,7 @@ class TcpTransport final : public Transport {
   }
 
   uint64_t rejected() const override { return listener_->rejected(); }
+  uint64_t forged() const override { return *forged_; }
   void stop() override;
 
  private:
@@ -64,6 +69,8 @@ class TcpTransport final : public Transport {
   const std::shared_ptr<tcp::Upgrader> upgrader_;  // Null if there is none.
   const std::shared_ptr<RegionTable> regions_ = std::make_shared<RegionTable>();
   const std::shared_ptr<tcp::SocketTuner> tuner_;
+  const Protection protection_;
+  const std::shared_ptr<uint64_t> forged_ = std::make_shared<uint64_t>(0);
   const std::shared_ptr<tcp::Listener> listener_;
   std::map<ChannelId, std::shared_ptr<tcp::Connector>> connectors_;
 };
@@ -76,8 +83,9 @@ void TcpTransport::connect(ConnectOptions options, ConnectHandler handler) {
     // The handler may destroy the transport: nothing of it is touched behind this line.
     handler(std::move(result));
   };
-  auto connector = std::make_shared<tcp::Connector>(io_, std::move(options), tuner_, wires_,
-                                                    regions_, upgrader_, std::move(done));
+  auto connector =
+      std::make_shared<tcp::Connector>(io_, std::move(options), tuner_, wires_, regions_, upgrader_,
+                                       protection_, forged_, std::move(done));
   if (!connectors_.emplace(id, connector).second) {
     boost::asio::post(io_, [id, handler] { handler(taken(id)); });
     return;

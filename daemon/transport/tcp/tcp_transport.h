@@ -8,6 +8,7 @@
 
 #include <boost/asio/io_context.hpp>
 
+#include "daemon/transport/seal.h"
 #include "daemon/transport/transport.h"
 
 namespace rueda::transport {
@@ -18,6 +19,8 @@ struct TcpOptions {
   std::string congestion = "auto";
   // The time that an accepted connection has to say who it is.
   int64_t hello_timeout_ms = 3000;
+  // The same at both ends. Upgraders protect nothing, so there is none with it.
+  Protection protection = Protection::kNone;
 };
 
 namespace tcp {

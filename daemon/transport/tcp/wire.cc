@@ -39,12 +39,13 @@ class TcpWire final : public Wire {
   }
   std::unique_ptr<SendChannel> make_sender(const ConnectOptions& options,
                                            std::shared_ptr<const RegionTable> regions,
-                                           std::string peer) override {
-    return make_send_channel(std::move(socket_), options, std::move(regions), std::move(peer));
+                                           std::string peer, const ChannelKeys& keys) override {
+    return make_send_channel(std::move(socket_), options, std::move(regions), std::move(peer),
+                             keys);
   }
-  std::unique_ptr<ReceiveChannel> make_receiver(const AcceptOptions& options,
-                                                std::string peer) override {
-    return make_receive_channel(std::move(socket_), options, std::move(peer));
+  std::unique_ptr<ReceiveChannel> make_receiver(const AcceptOptions& options, std::string peer,
+                                                const ChannelKeys& keys) override {
+    return make_receive_channel(std::move(socket_), options, std::move(peer), keys);
   }
   Socket take_socket() override { return std::move(socket_); }
 

@@ -10,6 +10,7 @@
 
 #include "daemon/base/status.h"
 #include "daemon/transport/region_table.h"
+#include "daemon/transport/seal.h"
 #include "daemon/transport/tcp/asio_types.h"
 #include "daemon/transport/transport.h"
 
@@ -32,12 +33,14 @@ class Wire {
   virtual void cancel_wait() = 0;
   virtual void close() = 0;
 
-  // Makes a channel of the wire, which is of no other use then. `peer` names the other end.
+  // Makes a channel of the wire, which is of no other use then. `peer` names the other end, and
+  // `keys` protect what goes over it.
   virtual std::unique_ptr<SendChannel> make_sender(const ConnectOptions& options,
                                                    std::shared_ptr<const RegionTable> regions,
-                                                   std::string peer) = 0;
+                                                   std::string peer, const ChannelKeys& keys) = 0;
   virtual std::unique_ptr<ReceiveChannel> make_receiver(const AcceptOptions& options,
-                                                        std::string peer) = 0;
+                                                        std::string peer,
+                                                        const ChannelKeys& keys) = 0;
   // Gives the connection away, for an upgrade. Only the wires of TCP can.
   virtual Socket take_socket() = 0;
 };

@@ -268,8 +268,10 @@ void MemTransport::on_request(const Request& request) {
     return refuse(request, "the job's token differs");
   }
   const uint64_t serial = found->second.serial;
-  if (geometry_of(connect) == geometry_of(accept)) return welcome(request, accept, serial);
-  const Status mismatch = geometry_mismatch(connect.id, geometry_of(connect), geometry_of(accept));
+  if (geometry_of(connect, Protection::kNone) == geometry_of(accept, Protection::kNone))
+    return welcome(request, accept, serial);
+  const Status mismatch = geometry_mismatch(connect.id, geometry_of(connect, Protection::kNone),
+                                            geometry_of(accept, Protection::kNone));
   ++rejected_;
   spdlog::warn("mem: refused a connection: {}", mismatch.message());
   request.reply_to->post([&](asio::io_context&) {
