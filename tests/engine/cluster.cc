@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <numeric>
+#include <utility>
 
 #include <boost/asio/post.hpp>
 #include <unistd.h>
@@ -12,9 +13,25 @@
 namespace rueda::engine::testing {
 namespace {
 
+// Stands for what the control plane hashes.
+std::string digest_of(int from, int to, const JobId& job, const core::Message& message) {
+  return job + " from " + std::to_string(from) + " to " + std::to_string(to) + ": message " +
+         std::to_string(message.body.index()) + " of " + std::to_string(message.epoch.value) +
+         " by " + std::to_string(message.from.value);
+}
+
 std::string control_address(int node) { return "control:" + std::to_string(2000 + node); }
 
 }  // namespace
+
+std::string packet_digest(int from, int to, const std::string& body) {
+  return "packet from " + std::to_string(from) + " to " + std::to_string(to) + ": " + body;
+}
+
+GenerationPacket packet_of(const std::string& token, int from, int to, const std::string& body) {
+  const std::string digest = packet_digest(from, to, body);
+  return {"job", body, {{}, digest, make_proof(make_proof_key(token, "job"), digest)}};
+}
 
 LinkId RoutedPlane::acquire(const std::string& address) {
   const auto node = static_cast<LinkId>(std::stoi(address.substr(address.rfind(':') + 1)) - 2000);
@@ -23,7 +40,13 @@ LinkId RoutedPlane::acquire(const std::string& address) {
 }
 
 void RoutedPlane::send(LinkId link, const Envelope& envelope) {
-  router_.route(self_, static_cast<int>(link) - 1, envelope);
+  const int to = static_cast<int>(link) - 1;
+  Envelope sent = envelope;
+  const std::string key = std::exchange(sent.proof.key, {});
+  if (!key.empty()) {
+    sent.proof.value = make_proof(key, digest_of(self_, to, sent.job, sent.message));
+  }
+  router_.route(self_, to, std::move(sent));
 }
 
 void RoutedPlane::send(LinkId link, const TimelineMessage& message) {
@@ -39,7 +62,10 @@ void RoutedPlane::send(LinkId link, const CommunicatorMessage& message) {
 }
 
 void RoutedPlane::send(LinkId link, const GenerationPacket& packet) {
-  router_.route(self_, static_cast<int>(link) - 1, packet);
+  const int to = static_cast<int>(link) - 1;
+  const std::string digest = packet_digest(self_, to, packet.body);
+  router_.route(self_, to,
+                {packet.job, packet.body, {{}, digest, make_proof(packet.proof.key, digest)}});
 }
 
 std::string RoutedPlane::encode(const core::GenerationMessage& message) const {
@@ -72,6 +98,7 @@ RoutedPlane& Router::add_node() {
 void Router::route(int from, int to, Envelope envelope) {
   if (filter && !filter(from, to, envelope)) return;
   if (is_cut(from, to)) return;
+  envelope.proof.digest = digest_of(from, to, envelope.job, envelope.message);
   boost::asio::post(loop_, [this, from, to, envelope = std::move(envelope)] {
     ControlEvents* events = events_[static_cast<size_t>(to)];
     if (events) events->on_envelope(static_cast<LinkId>(from) + 1, envelope);

@@ -22,6 +22,11 @@ namespace rueda::engine::testing {
 
 class Router;
 
+// Stands for what the control plane hashes of a packet.
+std::string packet_digest(int from, int to, const std::string& body);
+// Returns a packet about job "job" as it comes to node `to`, from who knows the token.
+GenerationPacket packet_of(const std::string& token, int from, int to, const std::string& body);
+
 // Is one node's end of the control plane. Links are numbered by node: the link to node n is n + 1.
 class RoutedPlane final : public ControlPlane {
  public:

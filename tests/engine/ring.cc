@@ -13,6 +13,7 @@ std::string address_of(int node) { return "ring:" + std::to_string(1000 + node);
 DataJobOptions data_job_options(int nodes, int self) {
   DataJobOptions options;
   options.job = "ring";
+  options.key = kRingKey;
   options.epoch = Epoch{1};
   options.algorithm = core::AlgorithmChoice::kRing;
   options.self = NodeIndex{self};

@@ -16,6 +16,9 @@
 
 namespace rueda::engine::testing {
 
+// The job of all rings, on the data plane.
+inline constexpr transport::JobKey kRingKey(77, 5);
+
 struct RingOptions {
   std::vector<int> ranks_per_node{1, 1};
   uint64_t chunk_bytes = 4096;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -11,6 +12,7 @@
 
 #include "daemon/service/convert/convert.h"
 #include "daemon/service/links/control_plane.h"
+#include "daemon/service/links/link_proof.h"
 #include "daemon/service/links/protocol_version.h"
 #include "daemon/service/servers/grpc_servers.h"
 #include "tests/service/loop.h"
@@ -122,6 +124,10 @@ class RawPeer {
         reader_([this] {
           v1::LinkMessage message;
           while (stream_->Read(&message)) {
+            if (message.has_hello()) {
+              const std::lock_guard lock(mutex_);
+              daemon_ = {message.hello().node_id(), message.hello().nonce()};
+            }
             hellos += message.has_hello();
             heartbeats += message.has_heartbeat();
           }
@@ -142,7 +148,13 @@ class RawPeer {
     v1::LinkMessage message;
     message.mutable_hello()->set_protocol_version(version);
     message.mutable_hello()->set_node_id("raw");
+    message.mutable_hello()->set_nonce(nonce_);
     write(message);
+  }
+  // Returns the hash that a proof with the message is of, on this link. The daemon has said hello.
+  std::string digest(const v1::LinkMessage& message) {
+    const std::lock_guard lock(mutex_);
+    return digest_of({"raw", nonce_}, daemon_, message);
   }
 
   std::atomic<int> hellos{0};
@@ -157,6 +169,9 @@ class RawPeer {
     return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
   }
 
+  const std::string nonce_ = make_nonce();
+  std::mutex mutex_;
+  LinkEnd daemon_;  // As it has introduced itself; guarded by mutex_.
   grpc::ClientContext context_;
   std::unique_ptr<v1::Control::Stub> stub_;
   std::unique_ptr<grpc::ClientReaderWriter<v1::LinkMessage, v1::LinkMessage>> stream_;

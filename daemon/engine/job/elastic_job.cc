@@ -625,8 +625,7 @@ bool ElasticJob::takes(LinkId link, const Envelope& envelope) {
   const NodeIndex from = message.sender();
   const bool is_join = std::holds_alternative<core::Join>(message.body);
   if (message.epoch < runs || !is_join || early_.size() >= limits::kMaxNodes) return false;
-  if (proof_matches(make_proof(spec_.token, "join", spec_.job, message.epoch, from),
-                    envelope.proof)) {
+  if (holds(envelope.proof, make_proof_key(spec_.token, spec_.job))) {
     early_.insert_or_assign(from, std::pair(link, envelope));
   }
   return false;

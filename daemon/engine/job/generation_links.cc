@@ -21,8 +21,7 @@ void GenerationLinks::send(TicksMs now, const std::string& address,
   const LinkId link = link_to(now, address);
   if (link == 0) return;
   std::string body = control_plane_.encode(message);
-  std::string proof = make_packet_proof(token_, job_, body);
-  control_plane_.send(link, GenerationPacket{job_, std::move(body), std::move(proof)});
+  control_plane_.send(link, GenerationPacket{job_, std::move(body), {proof_key_, {}, {}}});
 }
 
 LinkId GenerationLinks::link_to(TicksMs now, const std::string& address) {
@@ -43,7 +42,7 @@ bool GenerationLinks::has_dialled(LinkId link) const {
 
 std::optional<core::GenerationMessage> GenerationLinks::open(LinkId link,
                                                              const GenerationPacket& packet) {
-  if (!proof_matches(make_packet_proof(token_, job_, packet.body), packet.proof)) {
+  if (!holds(packet.proof, proof_key_)) {
     if (!std::exchange(has_warned_, true)) {
       spdlog::warn(
           "job {}: dropped a message about its next generation that does not prove to belong to "

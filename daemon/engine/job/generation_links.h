@@ -18,8 +18,10 @@ namespace rueda::engine {
 class GenerationLinks {
  public:
   // The control plane must outlive the object.
-  GenerationLinks(ControlPlane& control_plane, JobId job, std::string token)
-      : control_plane_(control_plane), job_(std::move(job)), token_(std::move(token)) {}
+  GenerationLinks(ControlPlane& control_plane, JobId job, const std::string& token)
+      : control_plane_(control_plane),
+        job_(std::move(job)),
+        proof_key_(make_proof_key(token, job_)) {}
   ~GenerationLinks();
   GenerationLinks(const GenerationLinks&) = delete;
   GenerationLinks& operator=(const GenerationLinks&) = delete;
@@ -50,7 +52,7 @@ class GenerationLinks {
 
   ControlPlane& control_plane_;
   const JobId job_;
-  const std::string token_;
+  const std::string proof_key_;
   std::map<std::string, Dialled> dialled_;  // By address.
   std::set<LinkId> bound_;                  // Those over which others have said something.
   std::map<std::string, LinkId> accepted_;  // By the address of who has dialled it.

@@ -22,7 +22,10 @@ bool introduces_sender(const core::Message& message) {
 }  // namespace
 
 JobLinks::JobLinks(ControlPlane& control_plane, const JobSpec& spec, const core::JobCore& core)
-    : control_plane_(control_plane), spec_(spec), core_(core) {
+    : control_plane_(control_plane),
+      spec_(spec),
+      core_(core),
+      proof_key_(make_proof_key(spec.token, spec.job)) {
   if (!core_.is_coordinator()) link_to(core_.links().parent());
 }
 
@@ -57,13 +60,10 @@ void JobLinks::send(NodeIndex to, core::Message message) {
   const std::optional<LinkId> link = link_to(to);
   if (!link) return;
   Envelope envelope{spec_.job, std::move(message), {}};
-  const Epoch epoch = envelope.message.epoch;
-  if (introduces_sender(envelope.message)) {
-    envelope.proof = make_proof(spec_.token, "join", spec_.job, epoch, spec_.self);
-  } else if (std::holds_alternative<core::Start>(envelope.message.body)) {
-    envelope.proof = make_proof(spec_.token, "start", spec_.job, epoch, spec_.self);
-  } else if (std::holds_alternative<core::Fail>(envelope.message.body)) {
-    envelope.proof = make_proof(spec_.token, "fail", spec_.job, epoch, spec_.self);
+  const auto& body = envelope.message.body;
+  if (introduces_sender(envelope.message) || std::holds_alternative<core::Start>(body) ||
+      std::holds_alternative<core::Fail>(body)) {
+    envelope.proof.key = proof_key_;
   }
   control_plane_.send(*link, envelope);
 }
@@ -86,22 +86,15 @@ bool JobLinks::authenticate(LinkId link, const Envelope& envelope) {
   const bool is_join = introduces_sender(message);
   if (is_parent(from)) {
     if (link_to(from) != link || is_join) return false;
-    return !std::holds_alternative<core::Start>(message.body) ||
-           proof_matches(make_proof(spec_.token, "start", spec_.job, message.epoch, from),
-                         envelope.proof);
+    return !std::holds_alternative<core::Start>(message.body) || holds(envelope.proof, proof_key_);
   }
   if (!is_join) {
     const auto it = children_.find(from);
     if (it != children_.end() && it->second == link) return true;
     // The node has failed before it joined.
-    return std::holds_alternative<core::Fail>(message.body) &&
-           proof_matches(make_proof(spec_.token, "fail", spec_.job, message.epoch, from),
-                         envelope.proof);
+    return std::holds_alternative<core::Fail>(message.body) && holds(envelope.proof, proof_key_);
   }
-  if (!proof_matches(make_proof(spec_.token, "join", spec_.job, message.epoch, from),
-                     envelope.proof)) {
-    return false;
-  }
+  if (!holds(envelope.proof, proof_key_)) return false;
   LinkId& joined_over = children_[from];
   if (joined_over == link) return true;
   if (joined_over != 0) control_plane_.unbind(joined_over, spec_.job);

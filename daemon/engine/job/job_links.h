@@ -4,6 +4,7 @@
 
 #include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "daemon/core/job/job.h"
@@ -60,6 +61,7 @@ class JobLinks {
   ControlPlane& control_plane_;
   const JobSpec& spec_;
   const core::JobCore& core_;
+  const std::string proof_key_;
   // The links that this node dials: to its parent, and to the one that is going to be.
   std::map<NodeIndex, LinkId> parents_;
   std::map<NodeIndex, LinkId> children_;  // The link over which each child joined.

@@ -40,9 +40,7 @@ std::optional<EndedJobs::Answer> EndedJobs::answer(TicksMs now, const Envelope& 
   forget_old(now);
   for (Ended& ended : jobs_) {
     if (ended.job != envelope.job) continue;
-    const std::string proof =
-        make_proof(ended.token, "join", ended.job, message.epoch, message.sender());
-    if (!proof_matches(proof, envelope.proof)) continue;
+    if (!holds(envelope.proof, make_proof_key(ended.token, ended.job))) continue;
     const core::Message fail{ended.self, message.epoch, 0, core::Fail{ended.why}};
     return Answer{{ended.job, fail, {}}, !std::exchange(ended.has_been_told, true)};
   }

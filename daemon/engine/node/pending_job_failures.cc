@@ -23,11 +23,10 @@ std::optional<Envelope> PendingJobFailures::take(TicksMs now, const JobId& job,
                                                  const std::string& token) {
   forget_old(now);
   std::optional<Envelope> taken;
+  const std::string key = make_proof_key(token, job);
   for (Early& early : fails_) {
-    const core::Message& message = early.envelope.message;
     if (taken || early.envelope.job != job) continue;
-    const std::string proof = make_proof(token, "fail", job, message.epoch, message.sender());
-    if (proof_matches(proof, early.envelope.proof)) taken = early.envelope;
+    if (holds(early.envelope.proof, key)) taken = early.envelope;
   }
   std::erase_if(fails_, [&](const Early& early) { return early.envelope.job == job; });
   return taken;

@@ -10,6 +10,7 @@
 #include "daemon/core/generations/generations.h"
 #include "daemon/core/messages/messages.h"
 #include "daemon/engine/ports/nonfinite.h"
+#include "daemon/engine/ports/proof.h"
 #include "daemon/gpu/communicator.h"
 #include "daemon/observe/trace.h"
 
@@ -22,8 +23,7 @@ using LinkId = uint64_t;
 struct Envelope {
   JobId job;
   core::Message message;
-  // It proves, with Join, Start and Fail, that the sender belongs to the job (proof.h).
-  std::string proof;
+  Proof proof;  // With Join, Start, Fail, and a Handover that attaches.
 };
 
 // The messages of a job's daemons about its timeline (timeline.h).
@@ -83,12 +83,12 @@ struct CommunicatorMessage {
   gpu::CommunicatorId id{};
 };
 
-// Carries a GenerationMessage of an elastic job's. It goes between any two nodes, so it proves
-// itself, whatever link it comes over (generation_links.h).
+// Carries a GenerationMessage of an elastic job's. It goes between any two nodes, so each has a
+// proof (generation_links.h).
 struct GenerationPacket {
   JobId job;
-  std::string body;   // See ControlPlane::encode().
-  std::string proof;  // Over job and body, under the job's token.
+  std::string body;  // See ControlPlane::encode().
+  Proof proof;
 };
 
 // The events of links. They are told on the control loop.
@@ -128,8 +128,9 @@ class ControlPlane {
   // while, or if there are too many. It is bound until it is unbound as often, or lost.
   virtual void bind(LinkId /*link*/, const JobId& /*job*/) {}
   virtual void unbind(LinkId /*link*/, const JobId& /*job*/) {}
-  // Sends the message. It is dropped if the link is not up: what matters is sent again, or its loss
-  // is noticed. But Fails are kept for a link that is dialled, for a while after its release.
+  // Sends the message, with a proof if it has a key for one. It is dropped if the link is not up:
+  // what matters is sent again, or its loss is noticed. But Fails are kept for a link that is
+  // dialled, for a while after its release.
   virtual void send(LinkId link, const Envelope& envelope) = 0;
   // These messages, too, are dropped for a link that is not up.
   virtual void send(LinkId link, const TimelineMessage& message) = 0;

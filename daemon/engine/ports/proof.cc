@@ -25,14 +25,16 @@ std::string hmac(const std::string& key, const std::string& text) {
 
 }  // namespace
 
-std::string make_proof(const std::string& token, const std::string& purpose, const JobId& job,
-                       Epoch epoch, NodeIndex from) {
-  return hmac(token, "rueda " + purpose + '\n' + job + '\n' + std::to_string(epoch.value) + '\n' +
-                         std::to_string(from.value));
+std::string make_proof_key(const std::string& token, const JobId& job) {
+  return hmac(token, "rueda control key\n" + job);
 }
 
-std::string make_packet_proof(const std::string& token, const JobId& job, const std::string& body) {
-  return hmac(token, "rueda generation\n" + job + '\n' + body);
+std::string make_proof(const std::string& key, const std::string& digest) {
+  return hmac(key, digest);
+}
+
+bool holds(const Proof& proof, const std::string& key) {
+  return !proof.digest.empty() && proof_matches(make_proof(key, proof.digest), proof.value);
 }
 
 bool proof_matches(const std::string& expected, const std::string& given) {
@@ -40,8 +42,16 @@ bool proof_matches(const std::string& expected, const std::string& given) {
          CRYPTO_memcmp(expected.data(), given.data(), given.size()) == 0;
 }
 
+transport::JobKey make_job_key(const std::string& token, const JobId& job) {
+  const std::string digest = hmac(token, "rueda job key\n" + job);
+  transport::JobKey key;
+  std::memcpy(&key.first, digest.data(), sizeof(key.first));
+  std::memcpy(&key.second, digest.data() + sizeof(key.first), sizeof(key.second));
+  return key;
+}
+
 transport::JobToken make_data_token(const std::string& token, const JobId& job, Epoch epoch) {
-  const std::string key = make_proof(token, "data", job, epoch, NodeIndex{-1});
+  const std::string key = hmac(token, "rueda data\n" + job + '\n' + std::to_string(epoch.value));
   transport::JobToken out;
   RUEDA_CHECK(key.size() == out.size());
   std::memcpy(out.data(), key.data(), out.size());

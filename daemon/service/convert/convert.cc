@@ -35,12 +35,10 @@ void fill_frozen(const core::Frozen& from, v1::Frozen& to) {
 
 struct Writer {
   v1::JobMessage& to;
-  const std::string& proof;
 
   void operator()(const core::Join& from) const {
     v1::Join& join = *to.mutable_join();
     join.set_layout_hash(from.layout_hash);
-    join.set_proof(proof);
     join.set_data_address(from.data_address);
     fill_settings(from.settings, *join.mutable_settings());
     for (Rank rank : from.attached) join.add_attached_ranks(rank.value);
@@ -55,7 +53,6 @@ struct Writer {
   }
   void operator()(const core::Start& from) const {
     v1::Start& start = *to.mutable_start();
-    start.set_proof(proof);
     for (const std::string& address : from.data_addresses) start.add_data_addresses(address);
     for (const NodeIndex node : from.ring) start.add_ring(node.value);
   }
@@ -132,13 +129,11 @@ struct Writer {
     v1::Handover& handover = *to.mutable_handover();
     handover.set_step(static_cast<v1::Handover::Step>(static_cast<int>(from.step) + 1));
     handover.set_node(from.node.value);
-    handover.set_proof(proof);
   }
   // The policy `shrink` is not offered, so no daemon sends such a message.
   void operator()(const core::RecoveryBody&) const { RUEDA_CHECK(false); }
   void operator()(const core::Fail& from) const {
     v1::Fail& fail = *to.mutable_fail();
-    fail.set_proof(proof);
     fail.set_code(static_cast<int32_t>(from.status.code()));
     fail.set_text(from.status.message());
     fail.set_origin_node(from.status.origin().node_id);
@@ -270,15 +265,12 @@ Status put_agreed(Result<Body> body, core::Message& message) {
 Status read_body(const v1::JobMessage& from, engine::Envelope& to) {
   core::Message& message = to.message;
   switch (from.body_case()) {
-    case v1::JobMessage::kJoin:
-      to.proof = from.join().proof();
-      return put(read(from.join()), message);
+    case v1::JobMessage::kJoin: return put(read(from.join()), message);
     case v1::JobMessage::kStart: {
       core::Start start;
       start.data_addresses.assign(from.start().data_addresses().begin(),
                                   from.start().data_addresses().end());
       for (const int32_t node : from.start().ring()) start.ring.push_back(NodeIndex{node});
-      to.proof = from.start().proof();
       message.body = std::move(start);
       return Status::ok();
     }
@@ -309,12 +301,8 @@ Status read_body(const v1::JobMessage& from, engine::Envelope& to) {
       message.body = core::Leave{Rank{from.leave().rank()}, read(from.leave().frozen())};
       break;
     case v1::JobMessage::kLeft: message.body = core::Left{Rank{from.left().rank()}}; break;
-    case v1::JobMessage::kFail:
-      to.proof = from.fail().proof();
-      return put(read(from.fail()), message);
-    case v1::JobMessage::kHandover:
-      to.proof = from.handover().proof();
-      return put(read(from.handover()), message);
+    case v1::JobMessage::kFail: return put(read(from.fail()), message);
+    case v1::JobMessage::kHandover: return put(read(from.handover()), message);
     case v1::JobMessage::kStallReport: return put(read_stall(from.stall_report()), message);
     case v1::JobMessage::kStallQuery: return put(read_stall(from.stall_query()), message);
     case v1::JobMessage::kStallAnswer: return put(read_stall(from.stall_answer()), message);
@@ -384,6 +372,7 @@ Status read_agreement(const v1::JobSpec& from, engine::JobSpec& to) {
   if (Status status = read_servers(from, to); !status.is_ok()) return status;
   if (Status status = read_cycle(from, to); !status.is_ok()) return status;
   to.transport = from.transport();
+  to.data_protection = from.data_protection();
   to.failure_timeout_ms = from.failure_timeout_ms();
   if (!from.reducer().empty()) {
     Result<core::Reducer> reducer = core::parse_reducer(from.reducer());
@@ -489,7 +478,7 @@ v1::JobMessage to_proto(const engine::Envelope& envelope) {
   if (envelope.message.passed_on_by) {
     message.set_passed_on_by(envelope.message.passed_on_by->value);
   }
-  std::visit(Writer{message, envelope.proof}, envelope.message.body);
+  std::visit(Writer{message}, envelope.message.body);
   return message;
 }
 

@@ -15,6 +15,7 @@
 #include "daemon/service/convert/convert_nonfinite.h"
 #include "daemon/service/convert/convert_timeline.h"
 #include "daemon/service/links/acceptor.h"
+#include "daemon/service/links/link_proof.h"
 #include "daemon/service/links/protocol_version.h"
 
 namespace rueda::service {
@@ -207,12 +208,14 @@ void GrpcControlPlane::adopt(Link& link, std::shared_ptr<rpc::Stream> stream) {
   ++open_streams_;
   if (link.is_needed()) link.stream->set_window(rpc::kPeersWindow);
   link.last_heard_ms = link.last_asked_ms = steady_now_ms();
+  link.nonce = make_nonce();
   v1::LinkMessage message;
   v1::Hello& hello = *message.mutable_hello();
   hello.set_protocol_version(kProtocolVersion);
   hello.set_node_id(options_.node_id);
   hello.set_incarnation(options_.incarnation);
   hello.set_software_version(RUEDA_VERSION);
+  hello.set_nonce(link.nonce);
   write(link, message);
   metrics_.daemon().membership_sent.Increment();
   arm_watch();
@@ -312,12 +315,21 @@ void GrpcControlPlane::hear(engine::LinkId id, const v1::LinkMessage& message) {
   } else if (message.has_generation()) {
     metrics.membership_received.Increment();
     const v1::GenerationPacket& said = message.generation();
-    events_->on_generation(id, {said.job_id(), said.body(), said.proof()});
+    events_->on_generation(id, {said.job_id(), said.body(), proof_of(link, message)});
   } else {
     (is_order(message.job()) ? metrics.order_received : metrics.membership_received).Increment();
     auto envelope = accept_said(link, from_proto(message.job()));
-    if (envelope) events_->on_envelope(id, *std::move(envelope));
+    if (!envelope) return;
+    envelope->proof = proof_of(link, message);
+    events_->on_envelope(id, *std::move(envelope));
   }
+}
+
+engine::Proof GrpcControlPlane::proof_of(const Link& link, const v1::LinkMessage& message) const {
+  if (message.proof().empty()) return {};
+  const LinkEnd own{options_.node_id, link.nonce};
+  const LinkEnd peer{link.peer->node_id, link.peer->nonce};
+  return {{}, digest_of(peer, own, message), message.proof()};
 }
 
 bool GrpcControlPlane::greet(Link& link, const v1::Hello& hello) {
@@ -349,7 +361,12 @@ bool GrpcControlPlane::greet(Link& link, const v1::Hello& hello) {
                    hello.software_version() + ": install the same version on both";
     return false;
   }
-  link.peer = Peer{hello.node_id(), hello.software_version()};
+  if (hello.nonce().size() != kNonceBytes) {
+    log_budget_.warn("closed the control connection of {}: its hello has no nonce of {} bytes",
+                     link.address, kNonceBytes);
+    return false;
+  }
+  link.peer = Peer{hello.node_id(), hello.software_version(), hello.nonce()};
   link.redial_delay_ms = 0;
   link.trouble.clear();
   link.trouble_said_ms = 0;
@@ -358,13 +375,13 @@ bool GrpcControlPlane::greet(Link& link, const v1::Hello& hello) {
   if (link.dialled) {
     spdlog::info("control connection with node {} ({}) is up", link.peer->node_id, link.address);
   }
-  for (const auto& [kind, word] : std::exchange(link.first_words, {})) {
+  for (auto& [kind, word] : std::exchange(link.first_words, {})) {
     metrics_.daemon().membership_sent.Increment();
-    write(link, word);
+    write_proven(link, std::move(word));
   }
-  for (const v1::LinkMessage& word : std::exchange(link.last_words, {})) {
+  for (Word& word : std::exchange(link.last_words, {})) {
     metrics_.daemon().membership_sent.Increment();
-    write(link, word);
+    write_proven(link, std::move(word));
   }
   return true;
 }
@@ -457,22 +474,22 @@ void GrpcControlPlane::redial_later(engine::LinkId id) {
 void GrpcControlPlane::send(engine::LinkId id, const engine::Envelope& envelope) {
   const auto it = links_.find(id);
   if (it == links_.end()) return;
-  v1::LinkMessage message;
-  *message.mutable_job() = to_proto(envelope);
+  Word word{{}, envelope.proof.key};
+  *word.message.mutable_job() = to_proto(envelope);
   if (!it->second.peer || !it->second.stream) {
     // A failure is sent only once, so it is kept.
     const bool is_last_word = std::holds_alternative<core::Fail>(envelope.message.body);
     const bool is_first_word = std::holds_alternative<core::Join>(envelope.message.body);
-    if (is_first_word) return keep_first_word(it->second, {envelope.job, 0}, std::move(message));
-    std::vector<v1::LinkMessage>& last_words = it->second.last_words;
+    if (is_first_word) return keep_first_word(it->second, {envelope.job, 0}, std::move(word));
+    std::vector<Word>& last_words = it->second.last_words;
     if (it->second.dialled && is_last_word && last_words.size() < kMaxLastWords) {
-      last_words.push_back(std::move(message));
+      last_words.push_back(std::move(word));
     }
     return;
   }
   observe::DaemonMetrics& metrics = metrics_.daemon();
-  (is_order(message.job()) ? metrics.order_sent : metrics.membership_sent).Increment();
-  write(it->second, message);
+  (is_order(word.message.job()) ? metrics.order_sent : metrics.membership_sent).Increment();
+  write_proven(it->second, std::move(word));
 }
 
 GrpcControlPlane::Link* GrpcControlPlane::up(engine::LinkId id) {
@@ -510,24 +527,22 @@ void GrpcControlPlane::send(engine::LinkId id, const engine::CommunicatorMessage
 void GrpcControlPlane::send(engine::LinkId id, const engine::GenerationPacket& packet) {
   const auto it = links_.find(id);
   if (it == links_.end()) return;
-  v1::LinkMessage message;
-  v1::GenerationPacket& said = *message.mutable_generation();
+  Word word{{}, packet.proof.key};
+  v1::GenerationPacket& said = *word.message.mutable_generation();
   said.set_job_id(packet.job);
   said.set_body(packet.body);
-  said.set_proof(packet.proof);
   if (up(id)) {
     metrics_.daemon().membership_sent.Increment();
-    return write(it->second, message);
+    return write_proven(it->second, std::move(word));
   }
   v1::GenerationMessage body;
   if (!body.ParseFromString(packet.body)) return;
-  keep_first_word(it->second, {packet.job, static_cast<int>(body.body_case())}, std::move(message));
+  keep_first_word(it->second, {packet.job, static_cast<int>(body.body_case())}, std::move(word));
 }
 
-void GrpcControlPlane::keep_first_word(Link& link, const std::pair<JobId, int>& kind,
-                                       v1::LinkMessage message) {
+void GrpcControlPlane::keep_first_word(Link& link, const std::pair<JobId, int>& kind, Word word) {
   if (link.dialled && link.first_words.size() < kMaxFirstWords) {
-    link.first_words[kind] = std::move(message);
+    link.first_words[kind] = std::move(word);
   }
 }
 
@@ -545,6 +560,15 @@ std::string GrpcControlPlane::encode(const core::GenerationVotes& votes) const {
 
 Result<core::GenerationVotes> GrpcControlPlane::decode_votes(const std::string& bytes) const {
   return decode_generation_votes(bytes);
+}
+
+void GrpcControlPlane::write_proven(Link& link, Word word) {
+  if (!word.proof_key.empty()) {
+    const LinkEnd own{options_.node_id, link.nonce};
+    const LinkEnd peer{link.peer->node_id, link.peer->nonce};
+    word.message.set_proof(engine::make_proof(word.proof_key, digest_of(own, peer, word.message)));
+  }
+  write(link, word.message);
 }
 
 void GrpcControlPlane::write(Link& link, const v1::LinkMessage& message) {

@@ -107,6 +107,12 @@ class GrpcControlPlane final : public engine::ControlPlane {
   struct Peer {
     std::string node_id;
     std::string version;
+    std::string nonce;
+  };
+  // What is to be said once a link is up, and the key of its proof.
+  struct Word {
+    v1::LinkMessage message;
+    std::string proof_key;
   };
   struct Link {
     // The address of the peer of a dialled link, or the one that an accepted link came from.
@@ -130,17 +136,18 @@ class GrpcControlPlane final : public engine::ControlPlane {
     TicksMs trouble_said_ms = 0;  // The time of the last log line about it; 0: never.
     std::shared_ptr<rpc::Stream> stream;
     uint64_t stream_number = 0;  // Events of an older stream are stale.
+    std::string nonce;           // Of this side's hello.
     std::optional<Peer> peer;    // Set while the link is up.
     TicksMs last_heard_ms = 0;
     bool is_suspected = false;  // The peer has been silent for too long.
     TicksMs last_sent_ms = 0;
     TicksMs last_asked_ms = 0;  // The time of the last heartbeat that asks for an answer.
     TicksMs redial_delay_ms = 0;
-    std::vector<v1::LinkMessage> last_words;  // Failures of jobs, for a dialled link.
+    std::vector<Word> last_words;  // Failures of jobs, for a dialled link.
     // A dialled link's requests to join (kind 0), and the newest packet about generations of each
     // kind, by job. They are sent as soon as the link is up, while the peer may still take this
     // daemon for a stranger.
-    std::map<std::pair<JobId, int>, v1::LinkMessage> first_words;
+    std::map<std::pair<JobId, int>, Word> first_words;
   };
 
   rpc::StreamEvents events_of(engine::LinkId id, uint64_t stream_number);
@@ -180,8 +187,12 @@ class GrpcControlPlane final : public engine::ControlPlane {
   void forget(engine::LinkId id);
   void wait_for_streams(std::vector<std::shared_ptr<rpc::Stream>> closing, int seconds);
   void write(Link& link, const v1::LinkMessage& message);
+  // Writes to a link that is up, with a proof if there is a key.
+  void write_proven(Link& link, Word word);
+  // Returns what came as a proof with a message.
+  engine::Proof proof_of(const Link& link, const v1::LinkMessage& message) const;
   // Keeps what is to be said once a dialled link is up, in place of what was kept of that kind.
-  void keep_first_word(Link& link, const std::pair<JobId, int>& kind, v1::LinkMessage message);
+  void keep_first_word(Link& link, const std::pair<JobId, int>& kind, Word word);
   void beat(Link& link);
   TicksMs beat_due_ms(const Link& link) const;
   TicksMs silence_due_ms(const Link& link) const;

@@ -5,6 +5,6 @@
 
 namespace rueda::service {
 
-constexpr uint32_t kProtocolVersion = 10;
+constexpr uint32_t kProtocolVersion = 11;
 
 }  // namespace rueda::service

@@ -9,7 +9,6 @@
 
 #include <gtest/gtest.h>
 
-#include "daemon/base/hash.h"
 #include "tests/engine/fake_gpu_adder.h"
 #include "tests/engine/ring.h"
 
@@ -266,7 +265,7 @@ TEST(DataJobAlgorithms, ATableThatComesBeforeItCanBePassedOnIsRefused) {
   const transport::RegionKey region = peer->register_region(memory).value();
   transport::ConnectOptions connect;
   connect.address = options.data_addresses[1];
-  connect.id = {Fnv1a().add(JobId("ring")).value(), 1, 0, 1, 0};
+  connect.id = {testing::kRingKey, 1, 0, 1, 0};
   connect.slot_count = ring.slots();
   connect.slot_bytes = ring.slot_bytes;
   connect.timeout_ms = 60'000;
@@ -281,7 +280,7 @@ TEST(DataJobAlgorithms, ATableThatComesBeforeItCanBePassedOnIsRefused) {
   job.run(work.operation(NodeIndex{1}));
   transport::FrameHeader header;
   header.kind = FrameKind::kTable;
-  header.job = connect.id.job;
+  header.job = connect.id.job.first;
   header.epoch = 1;
   header.payload_bytes = 16;
   const int64_t everything = INT64_MAX;  // up to all sizes; the ring is 0
@@ -355,16 +354,15 @@ class DataJobWithMeshPeer : public ::testing::Test {
   void open(const std::string& address, uint32_t stream, uint32_t slots, uint32_t slot_bytes,
             std::byte* base, std::unique_ptr<transport::SendChannel>& to,
             std::unique_ptr<transport::ReceiveChannel>& from, Receiver& receiver) {
-    const uint64_t job = Fnv1a().add(JobId("ring")).value();
     transport::AcceptOptions accept;
-    accept.id = {job, 1, 0, 1, stream};
+    accept.id = {testing::kRingKey, 1, 0, 1, stream};
     accept.slots = {base, slots, slot_bytes, region_};
     accept.timeout_ms = 60'000;
     accept.events = &receiver;
     peer_transport_->expect(accept, [&from](auto channel) { from = std::move(channel).value(); });
     transport::ConnectOptions connect;
     connect.address = address;
-    connect.id = {job, 1, 1, 0, stream};
+    connect.id = {testing::kRingKey, 1, 1, 0, stream};
     connect.slot_count = slots;
     connect.slot_bytes = slot_bytes;
     connect.timeout_ms = 60'000;
@@ -377,7 +375,7 @@ class DataJobWithMeshPeer : public ::testing::Test {
     transport::FrameHeader header;
     header.kind = FrameKind::kReduce;
     header.slot = 4 * core::kMaxMessages;  // in lane 1; there are four pieces to a lane
-    header.job = Fnv1a().add(JobId("ring")).value();
+    header.job = testing::kRingKey.first;
     header.epoch = 1;
     header.seq = 1;
     header.plan_hash = 7;

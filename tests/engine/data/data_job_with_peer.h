@@ -10,7 +10,6 @@
 
 #include <gtest/gtest.h>
 
-#include "daemon/base/hash.h"
 #include "tests/engine/ring.h"
 
 namespace rueda::engine::testing {
@@ -73,11 +72,10 @@ class DataJobWithPeer : public ::testing::Test {
   }
 
   void connect_peer() {
-    const uint64_t hash = Fnv1a().add(JobId("ring")).value();
     memory_.assign(geometry_.total_bytes(), std::byte{0});
     region_ = peer_transport_->register_region(memory_).value();
     transport::AcceptOptions accept;
-    accept.id = {hash, 1, 0, 1, 0};
+    accept.id = {kRingKey, 1, 0, 1, 0};
     accept.slots = {memory_.data(), geometry_.slots(), geometry_.slot_bytes, region_};
     accept.timeout_ms = 60'000;
     accept.events = &from_events_;
@@ -85,7 +83,7 @@ class DataJobWithPeer : public ::testing::Test {
                             [this](auto channel) { from_job_ = std::move(channel).value(); });
     transport::ConnectOptions connect;
     connect.address = address_;
-    connect.id = {hash, 1, nodes_ - 1, 0, 0};
+    connect.id = {kRingKey, 1, nodes_ - 1, 0, 0};
     connect.slot_count = geometry_.slots();
     connect.slot_bytes = geometry_.slot_bytes;
     connect.timeout_ms = 60'000;
@@ -116,7 +114,7 @@ class DataJobWithPeer : public ::testing::Test {
     transport::FrameHeader header;
     header.kind = frame.kind;
     header.slot = frame.slot;
-    header.job = Fnv1a().add(JobId("ring")).value();
+    header.job = kRingKey.first;
     header.epoch = 1;
     header.chunk = frame.chunk;
     header.seq = frame.seq;

@@ -448,17 +448,14 @@ class ElasticNodesTest : public ElasticJobTest {
     forms.epoch = Epoch{2};
     forms.body = core::Present{1, {{"n1", 1}, "control:2001", {}}, true, 1, "it is over", false};
     const std::string body = cluster_.router().plane(1).encode(forms);
-    cluster_.router().filter =
-        [this,
-         packet = GenerationPacket{"job", body, make_packet_proof(Cluster::token(), "job", body)}](
-            int from, int, const Envelope& envelope) {
-          if (from == 0 && std::holds_alternative<core::Fail>(envelope.message.body)) {
-            boost::asio::post(cluster_.loop(), [this, packet] {
-              cluster_.engine(0).on_generation(LinkId{2}, packet);
-            });
-          }
-          return true;
-        };
+    cluster_.router().filter = [this, packet = testing::packet_of(Cluster::token(), 1, 0, body)](
+                                   int from, int, const Envelope& envelope) {
+      if (from == 0 && std::holds_alternative<core::Fail>(envelope.message.body)) {
+        boost::asio::post(cluster_.loop(),
+                          [this, packet] { cluster_.engine(0).on_generation(LinkId{2}, packet); });
+      }
+      return true;
+    };
   }
   std::map<int, std::string> kept_;
   std::vector<std::pair<int, int>> unneeded_;
@@ -700,8 +697,7 @@ TEST_F(ElasticNodesTest, TheEndOfAGenerationIsNotThatOfTheNextOne) {
   const auto say = [&](auto body) {
     core::GenerationMessage message{{"n0", 1}, "control:2000", Epoch{2}, std::move(body)};
     const std::string bytes = cluster_.router().plane(0).encode(message);
-    cluster_.engine(2).on_generation(
-        LinkId{1}, {"job", bytes, make_packet_proof(Cluster::token(), "job", bytes)});
+    cluster_.engine(2).on_generation(LinkId{1}, testing::packet_of(Cluster::token(), 0, 2, bytes));
   };
   holds = true;
   say(core::PrepareGeneration{{1, NodeIndex{0}}});
@@ -730,11 +726,10 @@ TEST_F(ElasticNodesTest, WhoDoesNotKnowTheTokenIsNotHeard) {
   forged.body = core::Present{1, {{"n1", 1}, "control:2001", {}}, true, 0, "made up", false};
   testing::RoutedPlane& plane = cluster_.router().plane(1);
   const std::string body = plane.encode(forged);
-  cluster_.engine(0).on_generation(LinkId{2}, {"job", body, std::string(32, 'x')});
+  cluster_.engine(0).on_generation(LinkId{2}, testing::packet_of(std::string(32, 'x'), 1, 0, body));
   cluster_.settle();
   for (const FakeSession* session : all) EXPECT_TRUE(session->failures.empty());
-  cluster_.engine(0).on_generation(LinkId{2},
-                                   {"job", body, make_packet_proof(Cluster::token(), "job", body)});
+  cluster_.engine(0).on_generation(LinkId{2}, testing::packet_of(Cluster::token(), 1, 0, body));
   EXPECT_TRUE(cluster_.run_until([&] { return !all[0]->failures.empty(); }))
       << "the same from who knows it";
 }

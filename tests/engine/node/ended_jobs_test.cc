@@ -18,8 +18,13 @@ core::Join waiting() {
   return join;
 }
 
+// Stands for what the control plane hashes.
+const std::string kJoinDigest = "a Join over this link";
+
 Envelope join_to(const JobId& job, const std::string& token, core::Join join = waiting()) {
-  return {job, {kLate, kEpoch, 0, std::move(join)}, make_proof(token, "join", job, kEpoch, kLate)};
+  return {job,
+          {kLate, kEpoch, 0, std::move(join)},
+          {{}, kJoinDigest, make_proof(make_proof_key(token, job), kJoinDigest)}};
 }
 
 TEST(EndedJobs, WhoComesLateIsToldWhy) {
@@ -84,10 +89,10 @@ TEST(EndedJobs, StrangersHearNothing) {
   ended.add(0, "job", kJobToken, NodeIndex{0}, kWhy);
   EXPECT_FALSE(ended.answer(0, join_to("other", kJobToken)));
   Envelope played_back = join_to("job", kJobToken);
-  played_back.message.from = NodeIndex{6};
+  played_back.proof.digest = "a Join over another link";
   EXPECT_FALSE(ended.answer(0, played_back));
   Envelope unproven = join_to("job", kJobToken);
-  unproven.proof.clear();
+  unproven.proof.value.clear();
   EXPECT_FALSE(ended.answer(0, unproven));
   Envelope no_join = join_to("job", kJobToken);
   no_join.message.body = core::Leave{Rank{9}, {}};

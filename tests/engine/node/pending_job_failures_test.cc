@@ -11,11 +11,14 @@ namespace {
 const std::string kToken(limits::kTokenBytes, 't');
 const std::string kOther(limits::kTokenBytes, 'o');
 
+// Stands for what the control plane hashes.
+const std::string kFailDigest = "a Fail over this link";
+
 Envelope fail_of(const JobId& job, const std::string& token, const std::string& text = "it died") {
   const NodeIndex from{1};
   return {job,
           {from, Epoch{1}, 0, core::Fail{Status(Code::kRankLost, text)}},
-          make_proof(token, "fail", job, Epoch{1}, from)};
+          {{}, kFailDigest, make_proof(make_proof_key(token, job), kFailDigest)}};
 }
 
 std::string text_of(const std::optional<Envelope>& envelope) {
@@ -36,11 +39,11 @@ TEST(PendingJobFailures, AnotherRunOfTheJobIsNotMeant) {
   PendingJobFailures fails;
   fails.add(0, fail_of("job", kOther));
   Envelope unproven = fail_of("job", kToken);
-  unproven.proof.clear();
+  unproven.proof.value.clear();
   fails.add(0, unproven);
-  Envelope from_another = fail_of("job", kToken);
-  from_another.message.from = NodeIndex{2};
-  fails.add(0, from_another);
+  Envelope played_back = fail_of("job", kToken);
+  played_back.proof.digest = "a Fail over another link";
+  fails.add(0, played_back);
   EXPECT_EQ(text_of(fails.take(0, "job", kToken)), "nothing");
 }
 

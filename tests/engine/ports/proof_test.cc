@@ -21,30 +21,26 @@ std::string to_hex(const std::string& bytes) {
 
 // Another implementation must compute these values, which are from Python's hmac.new(key, text,
 // "sha256").
-TEST(Proof, IsHmacSha256OfTheFieldsByLine) {
-  EXPECT_EQ(to_hex(make_proof(kToken, "join", "job-1", Epoch{3}, NodeIndex{2})),
-            "66aaed58a67bf893d0a5e9e9b524f2a95ee4fcdb68a46b0bd0467809f3b66bfb");
+TEST(Proof, IsHmacSha256) {
+  const std::string key = make_proof_key(kToken, "job-1");
+  EXPECT_EQ(to_hex(key), "fc96411b7d01db39a95c311291a73d2697916c56d051e34362c223637d619586");
+  EXPECT_EQ(to_hex(make_proof(key, std::string(32, 'd'))),
+            "3581bc906e2a0c399831a29159c37848b28e638885806bd3242e7f265c043019");
 }
 
-TEST(Proof, EveryFieldAndTheTokenCount) {
+TEST(Proof, TheJobTheTokenAndTheDigestCount) {
   const std::string other(limits::kTokenBytes, 'x');
-  const std::set<std::string> proofs{
-      make_proof(kToken, "join", "job", Epoch{1}, NodeIndex{1}),
-      make_proof(other, "join", "job", Epoch{1}, NodeIndex{1}),
-      make_proof(kToken, "start", "job", Epoch{1}, NodeIndex{1}),
-      make_proof(kToken, "join", "job2", Epoch{1}, NodeIndex{1}),
-      make_proof(kToken, "join", "job", Epoch{2}, NodeIndex{1}),
-      make_proof(kToken, "join", "job", Epoch{1}, NodeIndex{2}),
-      // The end of one field cannot be taken for the beginning of the next.
-      make_proof(kToken, "join", "job", Epoch{11}, NodeIndex{1}),
-      make_proof(kToken, "join", "job", Epoch{1}, NodeIndex{11}),
-      make_proof(kToken, "join", "job1", Epoch{1}, NodeIndex{1}),
-  };
-  EXPECT_EQ(proofs.size(), 9u);
+  const Proof proof{{}, "digest", make_proof(make_proof_key(kToken, "job"), "digest")};
+  EXPECT_TRUE(holds(proof, make_proof_key(kToken, "job")));
+  EXPECT_FALSE(holds(proof, make_proof_key(other, "job")));
+  EXPECT_FALSE(holds(proof, make_proof_key(kToken, "job2")));
+  EXPECT_FALSE(holds({{}, "digesT", proof.value}, make_proof_key(kToken, "job")));
+  EXPECT_FALSE(holds({{}, "digest", ""}, make_proof_key(kToken, "job")));
+  EXPECT_FALSE(holds({}, make_proof_key(kToken, "job"))) << "none came";
 }
 
 TEST(Proof, MatchesItselfAlone) {
-  const std::string proof = make_proof(kToken, "join", "job", Epoch{1}, NodeIndex{1});
+  const std::string proof = make_proof(kToken, "digest");
   EXPECT_TRUE(proof_matches(proof, proof));
   EXPECT_FALSE(proof_matches(proof, ""));
   EXPECT_FALSE(proof_matches(proof, proof.substr(1)));
@@ -54,6 +50,13 @@ TEST(Proof, MatchesItselfAlone) {
     wrong[i] = static_cast<char>(wrong[i] ^ 1);
     EXPECT_FALSE(proof_matches(proof, wrong)) << "byte " << i;
   }
+}
+
+TEST(Proof, AJobKeyIsOfOneJobAndOneToken) {
+  const std::string other(limits::kTokenBytes, 'x');
+  EXPECT_EQ(make_job_key(kToken, "job"), make_job_key(kToken, "job"));
+  EXPECT_NE(make_job_key(kToken, "job"), make_job_key(kToken, "job2"));
+  EXPECT_NE(make_job_key(kToken, "job"), make_job_key(other, "job"));
 }
 
 TEST(Proof, ADataTokenIsOfOneJobAndOneEpoch) {

@@ -53,6 +53,7 @@ std::shared_ptr<grpc::Channel> connect(const std::string& address) {
 LinkMessage hello(const std::string& name) {
   LinkMessage message;
   message.mutable_hello()->set_protocol_version(rueda::service::kProtocolVersion);
+  message.mutable_hello()->set_nonce(std::string(32, 'n'));
   message.mutable_hello()->set_node_id(name);
   return message;
 }

@@ -182,7 +182,7 @@ TEST_F(ControlPlaneTest, TheNewestPacketOfEachKindIsSaidAsSoonAsALinkIsUp) {
   const LinkId to_b = a.plane.acquire(b.address());
   const auto packet = [&](auto body, uint32_t epoch) {
     const core::GenerationMessage said{{"a", 1}, "a:1", Epoch{epoch}, std::move(body)};
-    return engine::GenerationPacket{"job", a.plane.encode(said), "proof"};
+    return engine::GenerationPacket{"job", a.plane.encode(said), {"the key", {}, {}}};
   };
   a.plane.send(to_b, packet(core::Heard{"x:1"}, 1));
   a.plane.send(to_b, packet(core::PrepareGeneration{}, 2));
@@ -193,7 +193,8 @@ TEST_F(ControlPlaneTest, TheNewestPacketOfEachKindIsSaidAsSoonAsALinkIsUp) {
   std::set<uint32_t> epochs;
   for (const auto& [link, came] : b.events.packets) {
     EXPECT_EQ(came.job, "job");
-    EXPECT_EQ(came.proof, "proof");
+    EXPECT_TRUE(holds(came.proof, "the key"));
+    EXPECT_FALSE(holds(came.proof, "another key"));
     epochs.insert(b.plane.decode(came.body).value().epoch.value);
   }
   EXPECT_EQ(epochs, (std::set<uint32_t>{2, 3, 4}));

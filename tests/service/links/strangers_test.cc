@@ -46,6 +46,7 @@ TEST_F(StrangersTest, AHelloThatIsLargeOrNoLineIsNotKept) {
   v1::Hello good;
   good.set_protocol_version(kProtocolVersion);
   good.set_node_id("n");
+  good.set_nonce(std::string(kNonceBytes, 'n'));
   v1::Hello bad = good;
   bad.set_node_id(std::string(3 << 20, 'x'));
   expect_sent_away(a, bad);
@@ -55,6 +56,9 @@ TEST_F(StrangersTest, AHelloThatIsLargeOrNoLineIsNotKept) {
   expect_sent_away(a, bad);
   bad = good;
   bad.set_software_version("\x1b[2J");
+  expect_sent_away(a, bad);
+  bad = good;
+  bad.set_nonce(std::string(kNonceBytes - 1, 'n'));
   expect_sent_away(a, bad);
   bad = good;
   bad.GetReflection()->MutableUnknownFields(&bad)->AddLengthDelimited(99, std::string(2'000, 'x'));
