@@ -15,7 +15,7 @@ installed is named, and left out.
 --model compares a training step: each tensor of the model is a submission of its own for Rueda, in an arena, and for Horovod;
 Gloo and Open MPI get all of them as one flat buffer, in one all-reduce; ddp is PyTorch's DistributedDataParallel on Gloo.
 --coordination measures Rueda once a mode, --streams once a number of TCP streams, --wire once a wire dtype, --preset,
---algorithm and --transport once a name, --fusion once a threshold; the first one is compared with the others, too. --before
+--algorithm, --transport and --data-protection once a name, --fusion once a threshold; the first one is compared with the others, too. --before
 measures another build of Rueda in turn with this one.
 
 Exit codes: 0; 1 an error or a wrong result; 2 a wrong command line; 3 a ratio to a peer below --require-ratio."""
@@ -53,6 +53,8 @@ def parse_arguments(arguments):
                         help="presets of ruedarun, as in rueda,horovod,baidu,grpc-ps (docs/lineage.md)")
     parser.add_argument("--algorithm", type=lambda text: text.split(","), default=[None], metavar="NAMES",
                         help="algorithms between Rueda's nodes, as in ring,central,central:2 (with two servers)")
+    parser.add_argument("--data-protection", type=lambda text: text.split(","), default=[None], metavar="NAMES",
+                        help="what protects data between Rueda's nodes, as in none,authenticate,encrypt")
     parser.add_argument("--transport", type=lambda text: text.split(","), default=[None], metavar="NAMES",
                         help="transports between Rueda's nodes, as in tcp,grpc")
     parser.add_argument("--fusion", type=lambda text: text.split(","), default=[None], metavar="SIZES",
@@ -88,7 +90,7 @@ def make_work(options):
 def choose_sides(options, work, network, log):
     """Returns the sides that can take part, and logs why the others cannot."""
     present, left_out = [], {}
-    varied = ("coordination", "streams", "wire", "preset", "algorithm", "transport", "fusion")
+    varied = ("coordination", "streams", "wire", "preset", "algorithm", "transport", "data_protection", "fusion")
     ours = {name: getattr(options, name) for name in varied}
     for side in make_sides(options.side, options.bin_dir, ours, options.before):
         why = side.missing(work, network)
@@ -111,7 +113,7 @@ def compare(options, log):
         congestion = network.congestion()
         log(f"over {network.text}; TCP congestion control of all sides: {congestion}")
         sides, left_out = choose_sides(options, work, network, log)
-        limits = measure_limits(options.bin_dir, network)
+        limits = measure_limits(options.bin_dir, network, encrypts=options.data_protection != [None])
         done = rounds.run_rounds(sides, work, network, options.rounds, options.repeats, log)
     first, *others = [side.name for side in sides]
     return {

@@ -108,13 +108,18 @@ void define_doors(CLI::App& app, Config& config) {
   app.add_option("--tls-dir", config.tls_dir,
                  "Folder with tls.crt, tls.key, ca.crt, and crl.pem if there is one: daemons, "
                  "operators and scrapers of metrics show each other certificates, and what they "
-                 "say is encrypted; what carries tensors is not. Files that are replaced count "
-                 "at once")
+                 "say is encrypted. Files that are replaced count at once")
       ->envname("RUEDAD_TLS_DIR");
   app.add_flag("--insecure", config.is_insecure,
                "Listen beyond loopback also without --tls-dir: whoever reaches the ports can read "
                "of all jobs, and pose as a daemon")
       ->envname("RUEDAD_INSECURE");
+  app.add_option("--data-protection", config.data_protection,
+                 "What protects tensors between nodes: encrypt, authenticate (who changes them on "
+                 "the way is noticed), or none; the same on all nodes. Without it: encrypt with "
+                 "--tls-dir, and none without")
+      ->envname("RUEDAD_DATA_PROTECTION")
+      ->check(CLI::IsMember({"none", "authenticate", "encrypt"}));
 }
 
 void define_network(CLI::App& app, Config& config) {
@@ -393,6 +398,19 @@ void stand_aside(int argc, char** argv, Config& config) {
   if (!is_given(argc, argv, "--insecure")) config.is_insecure = false;
 }
 
+// Returns what is set that cannot protect data, or "".
+std::string flaw_of_protection(const Config& config) {
+  if (config.data_protection == "none") return "";
+  if (config.transport == "rdma") {
+    return "RDMA writes into the memory of other nodes as it is, which nothing protects; use "
+           "--transport auto or tcp, or --data-protection none";
+  }
+  if (config.inter_node == core::to_string(core::InterNode::kNccl)) {
+    return "NCCL sends in clear; use --inter-node rueda, or --data-protection none";
+  }
+  return "";
+}
+
 }  // namespace
 
 int64_t failure_timeout_ms(const Config& config) {
@@ -422,6 +440,13 @@ std::variant<Config, int> read_config(int argc, char** argv) {
     return app.exit(error);
   }
   if (config.is_private) stand_aside(argc, argv, config);
+  if (config.data_protection.empty()) {
+    config.data_protection = config.tls_dir.empty() ? "none" : "encrypt";
+  }
+  if (const std::string flaw = flaw_of_protection(config); !flaw.empty()) {
+    std::cerr << "ruedad: --data-protection " << config.data_protection << ": " << flaw << '\n';
+    return 2;
+  }
   if (const std::string key = repeated_key(config.labels); !key.empty()) {
     std::cerr << "ruedad: --label has " << key << " twice; give each key one value\n";
     return 2;

@@ -64,6 +64,8 @@ struct Config {
   std::string tcp_congestion = "auto";
   uint32_t streams = 1;            // To each neighbour.
   std::string transport = "auto";  // It is "auto", "rdma", "tcp" or "grpc".
+  // It is "none", "authenticate" or "encrypt"; empty: whether there are certificates decides.
+  std::string data_protection;
   std::vector<std::string> rdma_devices;
   int64_t rdma_poll_us = 0;
   std::string log_level = "info";

@@ -72,6 +72,7 @@ std::string own_program() {
 
 engine::EngineOptions engine_options(const Config& config, bool uses_rdma) {
   engine::EngineOptions options;
+  options.data_protection = config.data_protection;
   options.transport = config.transport == "grpc" ? "grpc" : uses_rdma ? "rdma" : "tcp";
   options.node_id = config.node_id;
   options.rack = label(config, "rack");
@@ -143,6 +144,7 @@ struct RdmaChoice {
 RdmaChoice choose_rdma(const Config& config) {
   RdmaChoice choice;
   if (config.transport == "tcp" || config.transport == "grpc") return choice;
+  if (config.data_protection != "none") return choice;  // RDMA cannot protect anything.
   choice.is_required = config.transport == "rdma";
   const Status viability = transport::rdma_viability(config.rdma_devices);
   choice.is_used = viability.is_ok();
@@ -163,6 +165,7 @@ std::vector<std::unique_ptr<engine::DataLoop>> make_data_loops(const Config& con
   const auto make_transport = [&](boost::asio::io_context& loop) {
     transport::TcpOptions tcp;
     tcp.congestion = config.tcp_congestion;
+    tcp.protection = transport::parse_protection(config.data_protection).value();
     std::shared_ptr<transport::tcp::Upgrader> upgrader;
     if (rdma.is_used) {
       const auto count = [&metrics](bool is_rdma) {
@@ -388,6 +391,7 @@ Status Daemon::start() {
   info_.protection = credentials_->has_tls() ? "tls" : config_.is_insecure ? "nothing" : "loopback";
   metrics_.daemon().insecure.Set(info_.protection == "nothing" ? 1 : 0);
   info_.transport = options_.transport;
+  info_.data_protection = options_.data_protection;
   if (!rdma_.trouble.is_ok()) info_.rdma_trouble = rdma_.trouble.message();
   info_.started_ms = steady_now_ms();
   return start_services();

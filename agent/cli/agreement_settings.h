@@ -20,8 +20,9 @@ struct AgreementSettings {
   std::optional<uint32_t> servers;             // of algorithm "central"; the daemon checks it
   // The failure timeout that the job's daemons must have; nullopt: any.
   std::optional<double> failure_timeout_seconds;
-  std::string transport;  // that the job's daemons must have; empty: any
-  std::string preset;     // name of a preset (presets.h)
+  std::string transport;        // that the job's daemons must have; empty: any
+  std::string data_protection;  // that the job's daemons must have; empty: any
+  std::string preset;           // name of a preset (presets.h)
   // If true, batches and algorithms follow from the tensors alone. fusion_threshold_bytes is then
   // not set.
   bool is_deterministic = false;

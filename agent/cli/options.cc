@@ -262,6 +262,7 @@ constexpr std::array kJobFlags{
     JobFlag{"--algorithm", "RUEDA_ALGORITHM"},
     JobFlag{"--servers", "RUEDA_SERVERS"},
     JobFlag{"--transport", "RUEDA_TRANSPORT"},
+    JobFlag{"--data-protection", "RUEDA_DATA_PROTECTION"},
     JobFlag{"--failure-timeout", "RUEDA_FAILURE_TIMEOUT"},
     JobFlag{"--preset", "RUEDA_PRESET"},
     JobFlag{"--deterministic", "RUEDA_DETERMINISTIC"},
@@ -325,6 +326,12 @@ void add_agreement_flags(CLI::App& app, AgreementSettings& settings) {
                  "The transport of the job's daemons, tcp, rdma or grpc: private daemons are "
                  "started with it, others must have it (or $RUEDA_TRANSPORT; default: any)")
       ->check(CLI::IsMember({"tcp", "rdma", "grpc"}));
+  app.add_option("--data-protection", settings.data_protection,
+                 "What protects the job's tensors between nodes, encrypt, authenticate or none: "
+                 "private daemons are started with it, others must have it (or "
+                 "$RUEDA_DATA_PROTECTION; default: what the daemons have, which is none for "
+                 "private ones)")
+      ->check(CLI::IsMember({"none", "authenticate", "encrypt"}));
   app.add_option("--failure-timeout", settings.failure_timeout_seconds,
                  "Seconds that a node may be silent before it is taken for lost: private daemons "
                  "are started with it, others must have it (or $RUEDA_FAILURE_TIMEOUT; default: "

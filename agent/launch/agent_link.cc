@@ -46,6 +46,7 @@ void fill(const AgreementSettings& from, v1::JobSpec& to) {
   to.set_algorithm(from.algorithm);
   if (from.servers) to.set_servers(*from.servers);
   to.set_transport(from.transport);
+  to.set_data_protection(from.data_protection);
   if (from.failure_timeout_seconds) {
     to.set_failure_timeout_ms(std::llround(*from.failure_timeout_seconds * 1000));
   }

@@ -174,6 +174,9 @@ void Bringup::start_daemons() {
     if (const std::string& transport = options_.agreement.transport; !transport.empty()) {
       request.extra_args.push_back("--transport=" + transport);
     }
+    if (const std::string& wanted = options_.agreement.data_protection; !wanted.empty()) {
+      request.extra_args.push_back("--data-protection=" + wanted);
+    }
     if (const auto& timeout = options_.agreement.failure_timeout_seconds) {
       request.extra_args.push_back("--failure-timeout=" + std::to_string(*timeout));
     }

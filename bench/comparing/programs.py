@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -30,9 +32,25 @@ def ask_bench(bin_dir, *words, node=None, timeout_s=300):
         return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def measure_limits(bin_dir, network):
+def measure_limits(bin_dir, network, encrypts=False):
     words = ["--places", ",".join(node.place() for node in network.nodes[:2])] if network.is_joined else []
-    return ask_bench(bin_dir, "limits", *words, node=network.nodes[0])[0]
+    limits = ask_bench(bin_dir, "limits", *words, node=network.nodes[0])[0]
+    if encrypts:
+        limits["aes_128_gcm_GBps"] = measure_aes_gcm()
+    return limits
+
+
+def measure_aes_gcm(piece_bytes=256 << 10):
+    """Returns how many GB/s one core encrypts by AES-128-GCM, in pieces of a chunk."""
+    command = ["openssl", "speed", "-mr", "-evp", "aes-128-gcm", "-bytes", str(piece_bytes), "-seconds", "1"]
+    try:
+        said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        raise CompareError(f"the limit of AES-GCM cannot be measured: {error}; install openssl") from error
+    found = re.findall(r"^\+F:.*:([0-9.]+)$", said, re.MULTILINE)
+    if not found:
+        raise CompareError(f"openssl speed says nothing of a rate: {said[-200:]!r}")
+    return float(found[-1]) / 1e9
 
 
 def read_model(bin_dir, name):

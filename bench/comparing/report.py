@@ -12,6 +12,7 @@ LIMITS = (
     ("2 threads", "sum_4_sources_2_threads_GBps", "GB/s"),
     ("TCP one way", "tcp_one_way_GBps", "GB/s"),
     ("both ways at once, sum", "tcp_two_way_GBps", "GB/s"),
+    ("AES-128-GCM in pieces of 256 KiB, 1 thread", "aes_128_gcm_GBps", "GB/s"),
     ("a cache line from one CPU to another and back", "cache_line_round_trip_ns", "ns"),
 )
 

@@ -51,7 +51,7 @@ void add_rdma(const v1::GetStatusReply& status, std::vector<Finding>& findings) 
 void add_protection(const v1::GetStatusReply& status, std::vector<Finding>& findings) {
   if (status.protection() == "nothing") {
     findings.push_back(
-        {"whoever reaches its ports is believed, and nothing is encrypted (--insecure)",
+        {"whoever reaches its ports is believed, and control messages are in clear (--insecure)",
          "give each daemon a certificate (ruedactl certs init and issue, docs/security.md), and "
          "start it with --tls-dir"});
   }

@@ -172,6 +172,13 @@ std::string clock_text(int64_t ms_since_1970) {
 
 namespace {
 
+// Returns what protects tensors between nodes.
+std::string tensors_of(const v1::GetStatusReply& reply) {
+  if (reply.data_protection() == "encrypt") return "encrypted between nodes";
+  if (reply.data_protection() == "authenticate") return "in clear between nodes, and authenticated";
+  return reply.data_protection() == "none" ? "in clear between nodes" : "";
+}
+
 std::string protection_of(const v1::GetStatusReply& reply) {
   if (reply.identity().empty()) return reply.protection();
   return reply.protection() + ", " + reply.identity() + " until " +
@@ -191,6 +198,7 @@ std::string status_table(const v1::GetStatusReply& reply) {
                         {"http", or_dash(reply.http_address())},
                         {"socket", or_dash(reply.socket())},
                         {"protection", or_dash(protection_of(reply))},
+                        {"tensors", or_dash(tensors_of(reply))},
                         {"jobs", std::to_string(reply.jobs())},
                         {"clients", std::to_string(reply.clients())},
                         {"gpu workers", std::to_string(reply.gpu_workers())},

@@ -74,6 +74,9 @@ DaemonMetrics make_daemon_metrics(prometheus::Registry& registry) {
           single_counter(registry, "rueda_abandoned_doors_total",
                          "Threads that were given up because a client's descriptor kept them "
                          "waiting."),
+      .forged_frames = single_counter(
+          registry, "rueda_forged_frames_total",
+          "Frames between nodes that were changed, repeated or left out on their way."),
       .rejected_connections = single_counter(registry, "rueda_rejected_connections_total",
                                              "Connections turned away at the data port."),
       .rdma_channels = single_counter(registry, "rueda_rdma_channels_total",

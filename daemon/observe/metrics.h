@@ -111,6 +111,7 @@ struct DaemonMetrics {
   // rueda_abandoned_doors_total: threads that a client's descriptor kept waiting, and that were
   // given up
   prometheus::Counter& abandoned_doors;
+  prometheus::Counter& forged_frames;         // rueda_forged_frames_total: that did not open
   prometheus::Counter& rejected_connections;  // rueda_rejected_connections_total: on the data port
   // rueda_rdma_channels_total: channels to and from neighbours; rueda_rdma_fallbacks_total:
   // channels that are over TCP instead

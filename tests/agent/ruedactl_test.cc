@@ -221,7 +221,7 @@ TEST(Doctor, SaysHowThePortsAreProtectedIfThatIsNotEnough) {
   status.set_protection("loopback");
   EXPECT_EQ(text(), "nothing to recommend\n");
   status.set_protection("nothing");
-  EXPECT_THAT(text(), HasSubstr("nothing is encrypted (--insecure)"));
+  EXPECT_THAT(text(), HasSubstr("control messages are in clear (--insecure)"));
   status.set_protection("tls");
   status.set_identity("spiffe://test/rueda/node/n1");
   status.set_certificate_expiry(now + 15 * 86'400);

@@ -13,7 +13,6 @@
 #include <string>
 #include <vector>
 
-#include "daemon/base/hash.h"
 #include "daemon/engine/data/data_job.h"
 #include "tests/transport/mem/mem_transport.h"
 
@@ -79,6 +78,7 @@ class World {
     node_transport_ = transport::make_mem_transport(io_, network_);
     peer_transport_ = transport::make_mem_transport(io_, network_);
     options_.job = "job";
+    options_.key = transport::JobKey(77, 5);
     options_.epoch = Epoch{1};
     options_.self = NodeIndex{choice % kNodes};
     options_.node_ids = {"n0", "n1", "n2"};
@@ -140,7 +140,7 @@ class World {
   int next() const { return (options_.self.value + 1) % kNodes; }
   int previous() const { return (options_.self.value + kNodes - 1) % kNodes; }
   transport::ChannelId id(int from, int to, uint32_t stream) const {
-    return {Fnv1a().add(options_.job).value(), 1, from, to, stream, 0};
+    return {options_.key, 1, from, to, stream, 0};
   }
 
   void open(int from, int to, uint32_t stream, uint32_t slots, uint32_t slot_bytes) {
@@ -237,7 +237,7 @@ class World {
     Peer* peer = peer_of(number);
     if (!peer->to_node) return;
     transport::FrameHeader header;
-    header.job = Fnv1a().add(options_.job).value();
+    header.job = options_.key.first;
     header.epoch = 1;
     const uint8_t shape = input.next();
     header.kind = static_cast<transport::FrameKind>(shape % 8);

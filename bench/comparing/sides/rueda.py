@@ -17,13 +17,13 @@ class Rueda(Side):
     kind = "ours"
 
     def __init__(self, bin_dir, coordination=None, streams=None, wire=None, preset=None, algorithm=None, transport=None,
-                 fusion=None, label=None):
-        self.name = " ".join(["Rueda", *filter(None, (preset, algorithm, transport, coordination, streams and f"x{streams}", wire,
+                 data_protection=None, fusion=None, label=None):
+        self.name = " ".join(["Rueda", *filter(None, (preset, algorithm, transport, data_protection, coordination, streams and f"x{streams}", wire,
                                                       fusion and f"fusion {fusion}", label))])
         self.bin_dir = bin_dir
         self.flags = []
         for flag, value in (("--coordination", coordination), ("--preset", preset), ("--transport", transport),
-                            ("--fusion-threshold", fusion)):
+                            ("--data-protection", data_protection), ("--fusion-threshold", fusion)):
             self.flags += [flag, value] if value else []
         if algorithm:  # central:2 is the central algorithm with two servers
             name, _, servers = algorithm.partition(":")

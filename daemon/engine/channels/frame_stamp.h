@@ -10,7 +10,7 @@
 namespace rueda::engine {
 
 struct FrameStamp {
-  uint64_t job = 0;  // A hash of the job id.
+  transport::JobKey job;
   uint32_t epoch = 0;
   uint32_t process_set = 0;
 
@@ -18,7 +18,7 @@ struct FrameStamp {
   transport::FrameHeader header(transport::FrameKind kind) const {
     transport::FrameHeader header;
     header.kind = kind;
-    header.job = job;
+    header.job = job.first;
     header.epoch = epoch;
     header.process_set = process_set;
     return header;

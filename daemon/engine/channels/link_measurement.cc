@@ -62,7 +62,7 @@ void LinkSource::write(uint32_t slot) {
   transport::FrameHeader header;
   header.kind = transport::FrameKind::kProbe;
   header.slot = slot;
-  header.job = id_.job;
+  header.job = id_.job.first;
   header.epoch = id_.epoch;
   header.payload_bytes = kSlotBytes;
   const transport::SendBuffer buffer{memory_.data(), memory_.size(), region_};

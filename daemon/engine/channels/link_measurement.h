@@ -29,7 +29,8 @@ struct LinkMeasurement {
   // Returns a channel of a process set that no job has, because whoever asks for a measurement
   // chooses the other numbers.
   transport::ChannelId channel() const {
-    return {.job = probe, .epoch = pair, .to_node = 1, .process_set = UINT32_MAX};
+    return {
+        .job = transport::JobKey(probe), .epoch = pair, .to_node = 1, .process_set = UINT32_MAX};
   }
 };
 
@@ -81,7 +82,7 @@ class LinkSink final : private transport::ReceiveEvents {
            const LinkMeasurement& measurement, std::function<void()> done);
   ~LinkSink() override;
 
-  uint64_t probe() const { return id_.job; }
+  uint64_t probe() const { return id_.job.first; }
   bool is_connected() const { return channel_ != nullptr; }
 
  private:

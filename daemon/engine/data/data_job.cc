@@ -7,8 +7,6 @@
 
 #include <boost/asio/post.hpp>
 
-#include "daemon/base/hash.h"
-
 namespace rueda::engine {
 
 namespace {
@@ -25,7 +23,7 @@ SlotGeometry geometry_of(const DataJobOptions& options, uint64_t chunk_bytes) {
 
 RingLinkOptions link_options(const DataJobOptions& options) {
   RingLinkOptions link;
-  link.stamp = {Fnv1a().add(options.job).value(), options.epoch.value, options.process_set};
+  link.stamp = {options.key, options.epoch.value, options.process_set};
   link.token = options.token;
   link.self = options.self;
   link.next = options.next();

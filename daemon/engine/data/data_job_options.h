@@ -37,6 +37,7 @@ struct DataEvents {
 
 struct DataJobOptions {
   JobId job;
+  transport::JobKey key;  // The job's name on the data plane (ports/proof.h).
   Epoch epoch;
   uint32_t process_set = 0;
   uint32_t part = 0;  // the number of the process set's data job on this node (data_parts.h)

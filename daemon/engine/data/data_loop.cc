@@ -196,6 +196,9 @@ void DataLoop::count_rejected() {
   const uint64_t now = transport_->rejected();
   metrics_.daemon().rejected_connections.Increment(
       static_cast<double>(now - std::exchange(counted_rejected_, now)));
+  const uint64_t forged = transport_->forged();
+  metrics_.daemon().forged_frames.Increment(
+      static_cast<double>(forged - std::exchange(counted_forged_, forged)));
 }
 
 }  // namespace rueda::engine

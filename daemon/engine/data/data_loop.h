@@ -108,6 +108,7 @@ class DataLoop {
   std::unique_ptr<LinkSource> source_;            // in loop
   std::unique_ptr<LinkSink> sink_;                // in loop
   uint64_t counted_rejected_ = 0;
+  uint64_t counted_forged_ = 0;
 };
 
 }  // namespace rueda::engine

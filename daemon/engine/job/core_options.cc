@@ -12,7 +12,8 @@ namespace {
 core::Settings settings_above(const EngineOptions& options, const JobSpec& spec) {
   core::Settings settings{{"ruedad --chunk-bytes", std::to_string(options.chunk_bytes)},
                           {"ruedad --staging-bytes", std::to_string(options.staging_bytes)},
-                          {"ruedad --streams", std::to_string(options.streams)}};
+                          {"ruedad --streams", std::to_string(options.streams)},
+                          {"ruedad --data-protection", options.data_protection}};
   if (spec.elastic) {
     settings.push_back({"--min-np", std::to_string(spec.elastic->min_ranks)});
     settings.push_back({"--max-np", std::to_string(most_ranks(spec))});

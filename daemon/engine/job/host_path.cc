@@ -75,6 +75,7 @@ void HostPath::open_data(uint32_t process_set, const core::Layout& layout) {
       parts_.insert_or_assign(process_set, DataParts(reducer(), layout, spec_.self)).first->second;
   DataJobOptions options;
   options.job = spec_.job;
+  options.key = make_job_key(spec_.token, spec_.job);
   options.epoch = epoch_;
   options.process_set = process_set;
   options.token = make_data_token(spec_.token, spec_.job, epoch_);

@@ -29,6 +29,8 @@ struct EngineOptions {
   core::Coordination coordination = core::kDefaultCoordination;
   core::Reducer reducer = core::Reducer::kNode;
   std::string transport = "tcp";  // What carries frames: "tcp", "rdma" or "grpc".
+  // How frames between nodes are protected: "none", "authenticate" or "encrypt".
+  std::string data_protection = "none";
   core::InterNode inter_node = core::InterNode::kRueda;
   uint64_t chunk_bytes = 256 * 1024;
   uint64_t staging_bytes = 64u << 20;
@@ -114,6 +116,8 @@ struct JobSpec {
   TicksMs failure_timeout_ms = 0;  // That the daemon must have; 0: any.
   // The transport that the daemon must have: "tcp", "rdma" or "grpc"; empty: any.
   std::string transport;
+  // How the daemon must protect data: "none", "authenticate" or "encrypt"; empty: any.
+  std::string data_protection;
   std::optional<core::Reducer> reducer;
   std::optional<core::InterNode> inter_node;  // What carries device memory between its nodes.
   // Between its nodes, as far as the daemon knows them; empty if it does not.

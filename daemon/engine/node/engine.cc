@@ -7,7 +7,6 @@
 #include <boost/asio/post.hpp>
 #include <spdlog/spdlog.h>
 
-#include "daemon/base/hash.h"
 #include "daemon/base/limits.h"
 #include "daemon/base/no_exception.h"
 #include "daemon/base/one_line.h"
@@ -44,10 +43,21 @@ Status check_daemon_settings(const JobSpec& spec, const EngineOptions& options) 
     return refused("transport", wanted, options.transport,
                    "--transport " + wanted + ", or the job with another --transport or --preset");
   }
+  if (!spec.data_protection.empty() && spec.data_protection != options.data_protection) {
+    const std::string wanted = one_line(spec.data_protection);
+    return refused("data protection", wanted, options.data_protection,
+                   "--data-protection " + wanted + ", or the job without it");
+  }
   if (spec.failure_timeout_ms != 0 && spec.failure_timeout_ms != options.timeout_ms) {
     return refused("a failure timeout of", std::to_string(spec.failure_timeout_ms) + " ms",
                    std::to_string(options.timeout_ms) + " ms",
                    "the same --failure-timeout, or the job without it");
+  }
+  const bool wants_nccl = spec.inter_node.value_or(options.inter_node) == core::InterNode::kNccl;
+  if (wants_nccl && spec.layout.node_count() > 1 && options.data_protection != "none") {
+    return refused("--inter-node nccl, which sends in clear", "between nodes",
+                   "--data-protection " + options.data_protection,
+                   "--data-protection none, or the job without NCCL");
   }
   return Status::ok();
 }
@@ -78,13 +88,6 @@ Result<JobHandle> Engine::register_job(JobSpec spec, JobListener listener) {
     return Status(Code::kUnavailable, "node " + options().node_id + " serves " +
                                           std::to_string(jobs_.size()) +
                                           " jobs, which is the limit; wait for one to end");
-  }
-  // Frames and channels know a job by the hash of its name.
-  for (const auto& [other, runner] : jobs_) {
-    if (Fnv1a().add(other).value() != Fnv1a().add(job).value()) continue;
-    return Status(Code::kInvalidArgument, "the name of job " + job + " collides with that of job " +
-                                              other + " on node " + options().node_id +
-                                              ": both have the same hash; choose another");
   }
   Result<session::Charge> paid =
       session::charge({context_.ledger, spec.uid}, session::Resource::kJobs, 1);

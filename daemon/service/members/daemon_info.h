@@ -21,6 +21,7 @@ struct DaemonInfo {
   std::string transport;
   std::string
       rdma_trouble;  // Why an RDMA device of this machine is not used; empty if nothing is amiss.
+  std::string data_protection;      // Between nodes: "none", "authenticate" or "encrypt".
   std::string protection;           // Of its ports: "tls", "loopback" or "nothing".
   std::vector<std::string> labels;  // They have the form key=value.
   TicksMs started_ms = 0;

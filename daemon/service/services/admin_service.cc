@@ -192,6 +192,7 @@ void AdminService::fill(v1::GetStatusReply& reply, const security::Caller&) cons
   reply.set_rdma_fallbacks(static_cast<int64_t>(metrics_.daemon().rdma_fallbacks.Value()));
   reply.set_rdma_trouble(info_.rdma_trouble);
   reply.set_protection(info_.protection);
+  reply.set_data_protection(info_.data_protection);
   if (security::TlsFolder* const folder = control_plane_.credentials().folder()) {
     const security::CertificateFacts own = folder->files()->own;
     reply.set_identity(to_uri(own.identity));
