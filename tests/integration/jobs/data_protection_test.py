@@ -75,8 +75,9 @@ class DataProtectionTest(IntegrationTest):
 
     def start_with_someone_between(self, *arguments):
         """Returns two daemons, and who stands before the second one."""
-        alpha = self.start_daemon("alpha", *arguments)
-        beta = self.start_daemon("beta", "--advertise-host", "127.0.0.2", *arguments)
+        number = len(self.daemons)
+        alpha = self.start_daemon(f"alpha{number}", *arguments)
+        beta = self.start_daemon(f"beta{number}", "--advertise-host", "127.0.0.2", *arguments)
         between = Between(beta)
         self.addCleanup(between.close)
         return [alpha, beta], between
@@ -92,7 +93,6 @@ class DataProtectionTest(IntegrationTest):
                 self.run_job(daemons)
                 self.assertGreater(between.kept.count(HEADER), 20)
                 between.close()
-                self.stop_daemons()
 
     def test_who_reads_sees_nothing_of_what_is_encrypted(self):
         for transport in ("tcp", "grpc"):
@@ -103,7 +103,6 @@ class DataProtectionTest(IntegrationTest):
                 # Random bytes look like three bytes that are known once in 16 million.
                 self.assertLess(between.kept.count(HEADER), 5)
                 between.close()
-                self.stop_daemons()
 
     def test_what_was_changed_on_its_way_ends_the_job_and_is_counted(self):
         for protection in ("authenticate", "encrypt"):
@@ -121,7 +120,6 @@ class DataProtectionTest(IntegrationTest):
                 self.assertTrue(all(daemon.is_running() for daemon in daemons))
                 self.run_job(daemons)
                 between.close()
-                self.stop_daemons()
 
     def test_streams_and_process_sets_are_protected_alike(self):
         daemons = self.start_daemons("alpha", "beta", arguments=("--data-protection", "encrypt", "--streams", "3"))
