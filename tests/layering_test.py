@@ -68,6 +68,8 @@ ROOMS = (
     ("daemon/gpu/", ("daemon/base/",), "GPUs behind one interface: a worker process a job, and the plugin of CUDA."),
     ("daemon/security/certificates/", ("daemon/base/", "daemon/security/identity.h"), "Certificates: made, read, revoked, and the folder of "
      "--tls-dir."),
+    ("daemon/security/sandbox/", ("daemon/base/", "daemon/security/certificates/"), "What the daemon gives up before it serves anybody: "
+     "system calls, by seccomp, and files, by Landlock."),
     ("daemon/security/", ("daemon/base/",), "Who may do what: identities, and the table of callers and actions."),
     ("daemon/rpc/", ("daemon/base/", "daemon/security/"), "gRPC as the daemon uses it: completion queues, calls, credentials, and streams "
      "of bytes."),
