@@ -35,6 +35,7 @@
 #include "daemon/engine/loops/loop_watch.h"
 #include "daemon/engine/node/engine.h"
 #include "daemon/faults.h"
+#include "daemon/gpu/worker/fork_server.h"
 #include "daemon/gpu/worker/process.h"
 #include "daemon/logging.h"
 #include "daemon/observe/http_server.h"
@@ -51,8 +52,9 @@
 namespace rueda {
 namespace {
 
-// The threads that a daemon needs at most, including gRPC's, which aborts when it cannot start one.
-constexpr int kThreads = 19;
+// The threads that a daemon needs at most, including gRPC's, which aborts when it cannot start one,
+// and its fork server, which counts as one.
+constexpr int kThreads = 20;
 constexpr std::chrono::seconds kDeliveringEvery{1};
 
 // Returns the value of a label of this node, or "" if the node has no such label.
@@ -70,9 +72,11 @@ std::string own_program() {
   return error ? "ruedad" : path.string();
 }
 
-engine::EngineOptions engine_options(const Config& config, bool uses_rdma) {
+engine::EngineOptions engine_options(const Config& config, bool uses_rdma,
+                                     gpu::ForkServer* gpu_workers) {
   engine::EngineOptions options;
   options.data_protection = config.data_protection;
+  options.gpu_workers = gpu_workers;
   options.transport = config.transport == "grpc" ? "grpc" : uses_rdma ? "rdma" : "tcp";
   options.node_id = config.node_id;
   options.rack = label(config, "rack");
@@ -91,7 +95,6 @@ engine::EngineOptions engine_options(const Config& config, bool uses_rdma) {
   options.gpu_staging_bytes = config.gpu_staging_bytes;
   options.adds_on_gpu = config.gpu_adds == "yes";
   options.sends_from_gpu = config.gpu_direct == "auto";
-  options.gpu_worker_command = {own_program(), "--gpu-worker", config.gpu_plugin};
   const Faults faults = planted_faults();
   options.corrupt_reduction = faults.corrupts_reduction;
   if (faults.at_step) options.at_step = faults.at_step;
@@ -274,11 +277,12 @@ constexpr std::chrono::seconds kMaxLoopStall{10};
 
 class Daemon {
  public:
-  Daemon(Config config, CredentialsPtr credentials)
+  Daemon(Config config, std::unique_ptr<gpu::ForkServer> gpu_workers, CredentialsPtr credentials)
       : config_(std::move(config)),
         credentials_(std::move(credentials)),
+        gpu_workers_(std::move(gpu_workers)),
         rdma_(choose_rdma(config_)),
-        options_(engine_options(config_, rdma_.is_used)),
+        options_(engine_options(config_, rdma_.is_used, gpu_workers_.get())),
         metrics_({RUEDA_VERSION, config_.node_id, reduce::simd_target()}),
         data_loops_(make_data_loops(config_, rdma_, metrics_, awake_loop_)),
         plane_(control_loop_, metrics_, control_plane_options()),
@@ -309,6 +313,7 @@ class Daemon {
 
   const Config config_;
   const CredentialsPtr credentials_;
+  const std::unique_ptr<gpu::ForkServer> gpu_workers_;
   const RdmaChoice rdma_;
   const engine::EngineOptions options_;
   observe::Metrics metrics_;
@@ -626,8 +631,8 @@ void Daemon::tear_down() {
 
 int main(int argc, char** argv) {
   ::signal(SIGPIPE, SIG_IGN);
-  // The daemon starts itself as a GPU worker with two arguments: the plugin's file (may be empty)
-  // and a descriptor.
+  // The fork server starts this program as a GPU worker with two arguments: the plugin's file (may
+  // be empty) and a descriptor.
   if (argc == 4 && std::string_view(argv[1]) == "--gpu-worker") {
     rueda::UniqueFd socket(std::atoi(argv[3]));
     std::_Exit(rueda::gpu::run_worker(std::move(socket), rueda::gpu::devices_of_plugin(argv[2])));
@@ -644,7 +649,6 @@ int main(int argc, char** argv) {
     return 1;
   }
   rueda::raise_descriptor_limit();
-  rueda::set_up_logging(config.log_level, config.log_format);
   const std::string node_id = config.node_id;
   if (!config.cpus.empty()) {
     const rueda::Status kept = rueda::keep_to_cpus(rueda::parse_cpus(config.cpus).value());
@@ -653,6 +657,15 @@ int main(int argc, char** argv) {
       return 1;
     }
   }
+
+  // It is forked before there are threads.
+  rueda::Result<std::unique_ptr<rueda::gpu::ForkServer>> gpu_workers =
+      rueda::gpu::ForkServer::start({rueda::own_program(), "--gpu-worker", config.gpu_plugin});
+  if (!gpu_workers.is_ok()) {
+    std::cerr << "ruedad: " << gpu_workers.status().message() << '\n';
+    return 1;
+  }
+  rueda::set_up_logging(config.log_level, config.log_format);
 
   if (const rueda::Status exposed = rueda::check_exposure(config); !exposed.is_ok()) {
     std::cerr << "ruedad: " << exposed.message() << '\n';
@@ -663,7 +676,8 @@ int main(int argc, char** argv) {
     std::cerr << "ruedad: " << credentials.status().message() << '\n';
     return 1;
   }
-  rueda::Daemon daemon(std::move(config), std::move(credentials).value());
+  rueda::Daemon daemon(std::move(config), std::move(gpu_workers).value(),
+                       std::move(credentials).value());
   if (rueda::Status started = daemon.start(); !started.is_ok()) {
     rueda::flush_log();
     std::cerr << "ruedad: " << started.message() << '\n';

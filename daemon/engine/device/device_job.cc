@@ -41,7 +41,7 @@ DeviceJob::~DeviceJob() {
 Status DeviceJob::start(const std::array<uint8_t, 16>& device) {
   GpuWorkerOptions options;
   options.who = options_.who;
-  options.command = options_.command;
+  options.fork_server = options_.fork_server;
   options.uuid = device;
   options.timeout_ms = options_.timeout_ms;
   // Staging that grows is there twice for a while.

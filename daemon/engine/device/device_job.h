@@ -33,8 +33,8 @@
 namespace rueda::engine {
 
 struct DeviceJobOptions {
-  std::string who;                   // The worker's name in sentences.
-  std::vector<std::string> command;  // The way to start it (GpuWorkerOptions).
+  std::string who;                         // The worker's name in sentences.
+  gpu::ForkServer* fork_server = nullptr;  // It starts the worker, and outlives it.
   TicksMs timeout_ms = 5'000;
   // The most host memory for tensors on their way between nodes, and the most memory of the device
   // for them.

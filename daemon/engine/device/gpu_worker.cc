@@ -12,10 +12,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <fcntl.h>
-#include <signal.h>
-#include <spawn.h>
 #include <spdlog/spdlog.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -32,8 +29,6 @@ using gpu::Packet;
 using gpu::PacketSocket;
 using gpu::WorkerMessage;
 
-// The descriptor at which the worker finds its socket.
-constexpr int kWorkerFd = 3;
 // The packets that may wait beside what the socket takes. An operation is a few packets, and the
 // window has few operations.
 constexpr size_t kMaxQueuedPackets = 4096;
@@ -49,34 +44,6 @@ std::string how_it_ended(int status) {
            ::strsignal(WTERMSIG(status)) + ')';
   }
   return "ended with code " + std::to_string(WEXITSTATUS(status));
-}
-
-class FileActions {
- public:
-  FileActions() { ::posix_spawn_file_actions_init(&actions_); }
-  ~FileActions() { ::posix_spawn_file_actions_destroy(&actions_); }
-  FileActions(const FileActions&) = delete;
-  FileActions& operator=(const FileActions&) = delete;
-  posix_spawn_file_actions_t* get() { return &actions_; }
-
- private:
-  posix_spawn_file_actions_t actions_{};
-};
-
-Result<pid_t> spawn(std::vector<std::string> command, int socket) {
-  command.push_back(std::to_string(kWorkerFd));
-  std::vector<char*> arguments;
-  for (std::string& argument : command) arguments.push_back(argument.data());
-  arguments.push_back(nullptr);
-  FileActions actions;
-  // The duplicate is not closed on exec; all else that the daemon has open is.
-  ::posix_spawn_file_actions_adddup2(actions.get(), socket, kWorkerFd);
-  pid_t pid = -1;
-  const int error =
-      ::posix_spawn(&pid, command[0].c_str(), actions.get(), nullptr, arguments.data(), environ);
-  if (error == 0) return pid;
-  const Code code = error == EAGAIN || error == ENOMEM ? Code::kResourceExhausted : Code::kInternal;
-  return Status(code, command[0] + " cannot be started as a GPU worker: " + std::strerror(error));
 }
 
 }  // namespace
@@ -160,19 +127,9 @@ Status GpuWorker::Impl::start() {
   auto ends = gpu::make_packet_sockets();
   if (!ends.is_ok()) return ends.status();
   auto [own, its] = std::move(ends).value();
-  const Result<pid_t> pid = spawn(options_.command, its.get());
-  if (!pid.is_ok()) return pid.status();
-  pid_ = pid.value();
-  // glibc's function cannot be used from C++.
-  const auto process = static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0));
-  if (process < 0) {
-    const Status status(Code::kResourceExhausted,
-                        options_.who + " cannot be watched: " + std::strerror(errno));
-    ::kill(pid_, SIGKILL);
-    ::waitpid(pid_, nullptr, 0);
-    return status;
-  }
-  UniqueFd watched(process);
+  Result<gpu::ForkServer::Process> process = options_.fork_server->spawn(its.get());
+  if (!process.is_ok()) return process.status();
+  pid_ = process.value().pid;
   socket_.emplace(std::move(own));
   readable_.assign(socket_->fd());
   writable_.assign(::fcntl(socket_->fd(), F_DUPFD_CLOEXEC, 0));
@@ -185,7 +142,8 @@ Status GpuWorker::Impl::start() {
                      .memory_limit_bytes = options_.memory_limit_bytes};
   send(std::move(open.add(body)));
   wait_readable();
-  process_.start(std::move(watched), [self = shared_from_this()] { self->on_exit(); });
+  process_.start(std::move(process.value().pidfd),
+                 [self = shared_from_this()] { self->on_exit(); });
   watch_silence();
   return Status::ok();
 }
@@ -214,7 +172,7 @@ bool GpuWorker::Impl::read() {
     }
     heard_at_ = steady_now_ms();
     if (!take(packet)) {
-      ::kill(pid_, SIGKILL);
+      options_.fork_server->kill(pid_);
       lose(broken());
     }
   }
@@ -368,8 +326,7 @@ void GpuWorker::Impl::wait_writable() {
 // --- Its end.
 
 void GpuWorker::Impl::on_exit() {
-  int status = 0;
-  ::waitpid(pid_, &status, 0);
+  const std::optional<int> status = options_.fork_server->reap(pid_);
   has_exited_ = true;
   deadline_.cancel();
   metrics_.gpu_workers.Decrement();
@@ -378,7 +335,7 @@ void GpuWorker::Impl::on_exit() {
   if (is_told()) static_cast<void>(read());
   if (is_told()) {
     lose({Code::kUnavailable, options_.who + " (pid " + std::to_string(pid_) + ") " +
-                                  how_it_ended(status) +
+                                  (status ? how_it_ended(*status) : "has ended") +
                                   ": see the daemon's log for what it said"});
   }
   error_code ignored;
@@ -404,7 +361,7 @@ void GpuWorker::Impl::watch_silence() {
         is_opening ? options.start_timeout_ms : std::max(options.timeout_ms, kLeastSilenceMs);
     const bool has_to_speak = is_starting || !self->operations_.empty() || self->unanswered_ > 0;
     if (has_to_speak && steady_now_ms() - self->heard_at_ > most) {
-      ::kill(self->pid_, SIGKILL);
+      options.fork_server->kill(self->pid_);
       return self->lose({Code::kTimeout, options.who + " (pid " + std::to_string(self->pid_) +
                                              ") has " +
                                              (is_starting ? "not become ready" : "said nothing") +
@@ -419,7 +376,7 @@ void GpuWorker::Impl::kill_after(std::chrono::milliseconds wait) {
   if (has_exited_) return;
   deadline_.expires_after(wait);
   deadline_.async_wait([self = shared_from_this()](error_code error) {
-    if (!error && !self->has_exited_) ::kill(self->pid_, SIGKILL);
+    if (!error && !self->has_exited_) self->options_.fork_server->kill(self->pid_);
   });
 }
 

@@ -1,4 +1,5 @@
-// A GPU worker as the daemon sees it: a process that it has started, commands for it, and its end.
+// A GPU worker as the daemon sees it: a process that its fork server has started, commands for it,
+// and its end.
 // It belongs to the control loop.
 //
 // The daemon makes no CUDA context, so a lost device costs only the worker, and the job that it is
@@ -20,16 +21,16 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/status.h"
 #include "daemon/gpu/worker/commands.h"
+#include "daemon/gpu/worker/fork_server.h"
 #include "daemon/gpu/worker/wire.h"
 #include "daemon/observe/metrics.h"
 
 namespace rueda::engine {
 
 struct GpuWorkerOptions {
-  std::string who;  // "the GPU worker of job j on node n", in sentences
-  // The program and its arguments. The number of the descriptor over which it has to talk is added.
-  std::vector<std::string> command;
-  std::array<uint8_t, 16> uuid{};  // The first GPU's.
+  std::string who;                         // "the GPU worker of job j on node n", in sentences
+  gpu::ForkServer* fork_server = nullptr;  // It starts the process, and outlives the worker.
+  std::array<uint8_t, 16> uuid{};          // The first GPU's.
   // The time to be ready, and to open memory of another GPU: a driver takes seconds to make a
   // context.
   TicksMs start_timeout_ms = 30'000;
@@ -54,7 +55,7 @@ struct GpuWorkerEvents {
 
 class GpuWorker {
  public:
-  // Starts a worker. The error is kResourceExhausted or kInternal if no process can be had.
+  // Starts a worker. The error is that of ForkServer::spawn() if no process can be had.
   static Result<std::unique_ptr<GpuWorker>> start(boost::asio::io_context& loop,
                                                   observe::Metrics& metrics,
                                                   GpuWorkerOptions options, GpuWorkerEvents events);

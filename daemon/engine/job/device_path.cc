@@ -35,7 +35,7 @@ Status DevicePath::check() const {
                       " ranks of a node at most, and " + job + " has " +
                       std::to_string(local_ranks) + ": hand over host memory");
   }
-  if (context_.options.gpu_worker_command.empty()) {
+  if (context_.options.gpu_workers == nullptr) {
     return Status(Code::kUnavailable, "this daemon has no GPU workers: hand over host memory");
   }
   return Status::ok();
@@ -50,7 +50,7 @@ void DevicePath::open() {
   DeviceJobOptions options;
   options.who =
       "the GPU worker of job " + spec_.job + " on node " + spec_.layout.node(spec_.self).node_id;
-  options.command = context_.options.gpu_worker_command;
+  options.fork_server = context_.options.gpu_workers;
   options.timeout_ms = context_.options.timeout_ms;
   options.max_staging_bytes = context_.options.gpu_staging_bytes;
   options.is_direct = context_.options.adds_on_gpu && context_.options.sends_from_gpu;

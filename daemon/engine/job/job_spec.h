@@ -17,6 +17,7 @@
 #include "daemon/engine/data/data_loops.h"
 #include "daemon/engine/ports/control_plane.h"
 #include "daemon/engine/trace/timeline.h"
+#include "daemon/gpu/worker/fork_server.h"
 #include "daemon/observe/metrics.h"
 #include "daemon/session/users/ledger.h"
 
@@ -46,9 +47,7 @@ struct EngineOptions {
   int64_t clock_skew_ns = 0;       // A fault that tests plant in the clock of timelines.
   // Another: is called at each step of an elastic job's agreement, with its name.
   std::function<void(const char*)> at_step = [](const char*) {};
-  // The program of a GPU worker and its arguments (GpuWorkerOptions). If it is empty, there is
-  // none.
-  std::vector<std::string> gpu_worker_command;
+  gpu::ForkServer* gpu_workers = nullptr;          // It starts GPU workers; null: there are none.
   uint64_t gpu_staging_bytes = uint64_t{1} << 30;  // See DeviceJobOptions::max_staging_bytes.
   // The GPU adds what arrives from other nodes, for batches in device memory.
   bool adds_on_gpu = false;

@@ -51,7 +51,8 @@ class DeviceJobTest : public testing::Test {
       EXPECT_EQ(rank, kRank);
       added_.emplace_back(id, status);
     };
-    DeviceJobOptions options{"the GPU worker of job j", std::move(command)};
+    fork_server_ = gpu::ForkServer::start(std::move(command)).value();
+    DeviceJobOptions options{"the GPU worker of job j", fork_server_.get()};
     options.max_staging_bytes = kMaxStaging;
     options.is_direct = is_direct_;
     job_ = std::make_unique<DeviceJob>(loop_, metrics_, std::move(options), std::move(on_added));
@@ -138,6 +139,7 @@ class DeviceJobTest : public testing::Test {
   }
 
   const testing_support::TemporaryFolder folder_;
+  std::unique_ptr<gpu::ForkServer> fork_server_;
   boost::asio::io_context loop_;
   observe::Metrics metrics_{{"0", "node", "none"}};
   gpu::fake::FakeGpu gpu_{{.folder = folder_.path()}};

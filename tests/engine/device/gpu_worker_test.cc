@@ -36,6 +36,7 @@ std::filesystem::path build_dir() {
 
 class GpuWorkerTest : public testing::Test {
  protected:
+  using Command = std::vector<std::string>;
   // Plays a training process, without the process.
   struct Rank {
     explicit Rank(gpu::fake::FakeGpu& gpu) : device(gpu) {}
@@ -53,17 +54,23 @@ class GpuWorkerTest : public testing::Test {
   static GpuWorkerOptions options() {
     GpuWorkerOptions options;
     options.who = "the GPU worker of job j";
-    options.command = {(build_dir() / "bin" / "ruedad").string(), "--gpu-worker",
-                       (build_dir() / "lib" / "librueda_gpu_test_fake.so").string()};
     options.uuid[0] = 0xfa;
     return options;
   }
-  static GpuWorkerOptions of_program(const std::string& script) {
-    GpuWorkerOptions options = GpuWorkerTest::options();
-    options.command = {"/bin/sh", "-c", script};
-    return options;
+  static Command ruedad(const std::string& plugin = "librueda_gpu_test_fake.so") {
+    return {(build_dir() / "bin" / "ruedad").string(), "--gpu-worker",
+            (build_dir() / "lib" / plugin).string()};
   }
-  void start(GpuWorkerOptions options = GpuWorkerTest::options()) {
+  static Command of_program(const std::string& script) { return {"/bin/sh", "-c", script}; }
+  // Returns the fork server for a command; it has the environment of the first call for it.
+  gpu::ForkServer* server(const Command& command) {
+    std::unique_ptr<gpu::ForkServer>& server = servers_[command];
+    if (!server) server = gpu::ForkServer::start(command).value();
+    return server.get();
+  }
+  void start(const Command& command = ruedad()) { start(options(), command); }
+  void start(GpuWorkerOptions options, const Command& command = ruedad()) {
+    options.fork_server = server(command);
     GpuWorkerEvents events;
     events.on_ready = [this](const gpu::ReadyBody& body) { name_ = body.name.data(); };
     events.on_memory_added = [this](uint32_t memory, const Status& status) {
@@ -150,6 +157,7 @@ class GpuWorkerTest : public testing::Test {
   static gpu::Place counter(size_t index) { return {.memory = kCounters, .offset = index * 8}; }
 
   const testing_support::TemporaryFolder folder_;
+  std::map<Command, std::unique_ptr<gpu::ForkServer>> servers_;
   boost::asio::io_context loop_;
   observe::Metrics metrics_{{"0", "node", "none"}};
   gpu::fake::FakeGpu gpu_{{.folder = folder_.path()}};
@@ -274,10 +282,10 @@ TEST_F(GpuWorkerTest, AnotherGpuMayTakeAsLongAsTheFirst) {
 }
 
 TEST_F(GpuWorkerTest, AWorkerThatDoesNotGetReadyIsKilled) {
-  GpuWorkerOptions hanging = of_program("exec sleep 100");
+  GpuWorkerOptions hanging = options();
   hanging.start_timeout_ms = 200;
   hanging.timeout_ms = 100;
-  start(hanging);
+  start(hanging, of_program("exec sleep 100"));
   EXPECT_THAT(lost_text(), HasSubstr("not become ready for 200 ms"));
   EXPECT_EQ(lost_->code(), Code::kTimeout);
   EXPECT_TRUE(wait_for([this] { return metrics_.daemon().gpu_workers.Value() == 0; }));
@@ -372,7 +380,7 @@ TEST_F(GpuWorkerTest, AnExportThatCannotBeIsTheEndOfTheWorker) {
 
 TEST_F(GpuWorkerTest, AProgramThatIsNotThereCannotBeStarted) {
   GpuWorkerOptions none = options();
-  none.command = {"/nowhere/ruedad"};
+  none.fork_server = server({"/nowhere/ruedad"});
   const Status status = GpuWorker::start(loop_, metrics_, none, {}).status();
   EXPECT_EQ(status.code(), Code::kInternal);
   EXPECT_THAT(status.message(), HasSubstr("/nowhere/ruedad"));
@@ -380,9 +388,7 @@ TEST_F(GpuWorkerTest, AProgramThatIsNotThereCannotBeStarted) {
 }
 
 TEST_F(GpuWorkerTest, APluginThatIsNotThereIsTold) {
-  GpuWorkerOptions without = options();
-  without.command.back() = "/nowhere/librueda_cuda.so";
-  start(without);
+  start(ruedad("/nowhere/librueda_cuda.so"));
   EXPECT_THAT(lost_text(), HasSubstr("there is no GPU plugin"));
   EXPECT_EQ(lost_->code(), Code::kNotFound);
 }
@@ -408,7 +414,9 @@ TEST_F(GpuWorkerTest, ItsOwnerMayEndItWhenItIsTold) {
     worker_.reset();
     is_lost = true;
   };
-  auto made = GpuWorker::start(loop_, metrics_, of_program("exit 1"), std::move(events));
+  GpuWorkerOptions failing = options();
+  failing.fork_server = server(of_program("exit 1"));
+  auto made = GpuWorker::start(loop_, metrics_, failing, std::move(events));
   worker_ = std::move(made).value();
   EXPECT_TRUE(wait_for([&] { return is_lost; }));
 }
