@@ -120,6 +120,13 @@ void define_doors(CLI::App& app, Config& config) {
                  "--tls-dir, and none without")
       ->envname("RUEDAD_DATA_PROTECTION")
       ->check(CLI::IsMember({"none", "authenticate", "encrypt"}));
+  app.add_option("--sandbox", config.sandbox,
+                 "Whether the daemon gives up system calls and files that it does not need: auto "
+                 "(by seccomp and Landlock, as far as the kernel has them), yes (it does not start "
+                 "without both), or no")
+      ->envname("RUEDAD_SANDBOX")
+      ->check(CLI::IsMember({"auto", "yes", "no"}))
+      ->capture_default_str();
 }
 
 void define_network(CLI::App& app, Config& config) {

@@ -19,9 +19,10 @@ struct Config {
   std::vector<std::string> labels;  // The labels of this node, as key=value.
   std::string socket = "/run/rueda/ruedad.sock";
   std::string listen_host = "127.0.0.1";  // Beyond the loopback certificates are needed.
-  bool is_insecure = false;    // Ports beyond the loopback may be open without certificates.
-  std::string tls_dir;         // The folder of certificates; empty: none are used.
-  std::string advertise_host;  // The host by which others reach this node; empty: the launcher's.
+  bool is_insecure = false;      // Ports beyond the loopback may be open without certificates.
+  std::string tls_dir;           // The folder of certificates; empty: none are used.
+  std::string sandbox = "auto";  // It is "auto", "yes" or "no" (security::SandboxOptions).
+  std::string advertise_host;    // The host by which others reach this node; empty: the launcher's.
   uint16_t control_port = 28400;
   // One for each data loop; loops beyond the list take free ports.
   std::vector<uint16_t> data_ports = {28401};

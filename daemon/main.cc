@@ -42,6 +42,7 @@
 #include "daemon/reduce/kernels.h"
 #include "daemon/rpc/credentials.h"
 #include "daemon/security/certificates/tls_folder.h"
+#include "daemon/security/sandbox/sandbox.h"
 #include "daemon/service/servers/grpc_servers.h"
 #include "daemon/service/servers/https.h"
 #include "daemon/transport/grpc/grpc_transport.h"
@@ -159,6 +160,29 @@ RdmaChoice choose_rdma(const Config& config) {
   return choice;
 }
 
+// What has to be had before a sandbox, and the sandbox itself.
+struct Confinement {
+  // It starts GPU workers, because the daemon starts no program in its sandbox.
+  std::unique_ptr<gpu::ForkServer> gpu_workers;
+  RdmaChoice rdma;  // Its libraries may lie where the sandbox lets nobody read.
+  security::Sandbox sandbox;
+};
+
+// Enters the sandbox. The process must have no other threads yet.
+Result<Confinement> confine(const Config& config) {
+  Confinement confinement;
+  Result<std::unique_ptr<gpu::ForkServer>> server =
+      gpu::ForkServer::start({own_program(), "--gpu-worker", config.gpu_plugin});
+  if (!server.is_ok()) return server.status();
+  confinement.gpu_workers = std::move(server).value();
+  confinement.rdma = choose_rdma(config);
+  Result<security::Sandbox> sandbox =
+      security::enter_sandbox({config.sandbox, config.socket, config.tls_dir});
+  if (!sandbox.is_ok()) return sandbox.status();
+  confinement.sandbox = std::move(sandbox).value();
+  return confinement;
+}
+
 // Makes the data loops. The first one does the work that is not shared out, so it gets the threads
 // for passes. With no threads for data loops, all work is done on `host`.
 std::vector<std::unique_ptr<engine::DataLoop>> make_data_loops(const Config& config,
@@ -267,6 +291,18 @@ void raise_descriptor_limit() {
   (void)::setrlimit(RLIMIT_NOFILE, &descriptors);
 }
 
+void say_sandbox(const security::Sandbox& sandbox) {
+  const char* const parts = sandbox.has_seccomp && sandbox.has_landlock ? "seccomp and Landlock"
+                            : sandbox.has_seccomp                       ? "seccomp"
+                            : sandbox.has_landlock                      ? "Landlock"
+                                                                        : "none";
+  if (sandbox.trouble.empty()) {
+    spdlog::info("sandbox: {}", parts);
+  } else {
+    spdlog::warn("sandbox: {}; {}", parts, sandbox.trouble);
+  }
+}
+
 uint64_t random_number() {
   std::random_device device;
   return (uint64_t{device()} << 32) | device();
@@ -277,12 +313,11 @@ constexpr std::chrono::seconds kMaxLoopStall{10};
 
 class Daemon {
  public:
-  Daemon(Config config, std::unique_ptr<gpu::ForkServer> gpu_workers, CredentialsPtr credentials)
+  Daemon(Config config, Confinement confinement, CredentialsPtr credentials)
       : config_(std::move(config)),
+        confinement_(std::move(confinement)),
         credentials_(std::move(credentials)),
-        gpu_workers_(std::move(gpu_workers)),
-        rdma_(choose_rdma(config_)),
-        options_(engine_options(config_, rdma_.is_used, gpu_workers_.get())),
+        options_(engine_options(config_, rdma_.is_used, confinement_.gpu_workers.get())),
         metrics_({RUEDA_VERSION, config_.node_id, reduce::simd_target()}),
         data_loops_(make_data_loops(config_, rdma_, metrics_, awake_loop_)),
         plane_(control_loop_, metrics_, control_plane_options()),
@@ -299,6 +334,7 @@ class Daemon {
  private:
   service::ControlPlaneOptions control_plane_options() const;
   Status start_services();
+  void tell_protection();
   void refresh_session_metrics();
   void refresh_certificate_metrics();
   std::string render_metrics();
@@ -312,9 +348,9 @@ class Daemon {
   void say_delivering();
 
   const Config config_;
+  const Confinement confinement_;
+  const RdmaChoice& rdma_ = confinement_.rdma;
   const CredentialsPtr credentials_;
-  const std::unique_ptr<gpu::ForkServer> gpu_workers_;
-  const RdmaChoice rdma_;
   const engine::EngineOptions options_;
   observe::Metrics metrics_;
   boost::asio::io_context control_loop_{1};
@@ -393,13 +429,25 @@ Status Daemon::start() {
   info_.cpus = config_.cpus;
   info_.simd = reduce::simd_target();
   info_.labels = config_.labels;
-  info_.protection = credentials_->has_tls() ? "tls" : config_.is_insecure ? "nothing" : "loopback";
-  metrics_.daemon().insecure.Set(info_.protection == "nothing" ? 1 : 0);
+  tell_protection();
   info_.transport = options_.transport;
   info_.data_protection = options_.data_protection;
   if (!rdma_.trouble.is_ok()) info_.rdma_trouble = rdma_.trouble.message();
   info_.started_ms = steady_now_ms();
   return start_services();
+}
+
+// Fills in how the ports and the process are protected.
+void Daemon::tell_protection() {
+  info_.protection = credentials_->has_tls() ? "tls" : config_.is_insecure ? "nothing" : "loopback";
+  observe::DaemonMetrics& metrics = metrics_.daemon();
+  metrics.insecure.Set(info_.protection == "nothing" ? 1 : 0);
+  const security::Sandbox& sandbox = confinement_.sandbox;
+  metrics.sandbox_seccomp.Set(sandbox.has_seccomp ? 1 : 0);
+  metrics.sandbox_landlock.Set(sandbox.has_landlock ? 1 : 0);
+  if (sandbox.has_seccomp) info_.sandbox.emplace_back("seccomp");
+  if (sandbox.has_landlock) info_.sandbox.emplace_back("landlock");
+  info_.sandbox_trouble = sandbox.trouble;
 }
 
 Status Daemon::start_services() {
@@ -560,6 +608,7 @@ void Daemon::say_ready() {
         "them, or give --tls-dir",
         config_.listen_host);
   }
+  say_sandbox(confinement_.sandbox);
   ::sd_notify(0, "READY=1");
   if (config_.ready_fd < 0) return;
   const nlohmann::json line = {{"node_id", info_.node_id},
@@ -644,45 +693,38 @@ int main(int argc, char** argv) {
   // Batch systems may send these signals to all processes of a job.
   ::signal(SIGUSR1, SIG_IGN);
   ::signal(SIGUSR2, SIG_IGN);
+  const auto fail = [](int code, const std::string& why) {
+    std::cerr << "ruedad: " << why << '\n';
+    return code;
+  };
   if (const rueda::Status room = rueda::check_thread_limit(rueda::kThreads); !room.is_ok()) {
-    std::cerr << "ruedad: " << room.message() << '\n';
-    return 1;
+    return fail(1, room.message());
   }
   rueda::raise_descriptor_limit();
-  const std::string node_id = config.node_id;
   if (!config.cpus.empty()) {
     const rueda::Status kept = rueda::keep_to_cpus(rueda::parse_cpus(config.cpus).value());
-    if (!kept.is_ok()) {
-      std::cerr << "ruedad: --cpus " << config.cpus << ": " << kept.message() << '\n';
-      return 1;
-    }
+    if (!kept.is_ok()) return fail(1, "--cpus " + config.cpus + ": " + kept.message());
   }
-
-  // It is forked before there are threads.
-  rueda::Result<std::unique_ptr<rueda::gpu::ForkServer>> gpu_workers =
-      rueda::gpu::ForkServer::start({rueda::own_program(), "--gpu-worker", config.gpu_plugin});
-  if (!gpu_workers.is_ok()) {
-    std::cerr << "ruedad: " << gpu_workers.status().message() << '\n';
-    return 1;
+  if (const rueda::Status exposed = rueda::check_exposure(config); !exposed.is_ok()) {
+    return fail(2, exposed.message());
+  }
+  rueda::Result<rueda::Confinement> confinement = rueda::confine(config);
+  if (!confinement.is_ok()) {
+    // A kernel that lacks what was asked for will lack it at the next start, too.
+    const bool is_setting = confinement.status().code() == rueda::Code::kUnavailable;
+    return fail(is_setting ? 2 : 1, confinement.status().message());
   }
   rueda::set_up_logging(config.log_level, config.log_format);
-
-  if (const rueda::Status exposed = rueda::check_exposure(config); !exposed.is_ok()) {
-    std::cerr << "ruedad: " << exposed.message() << '\n';
-    return 2;
-  }
   rueda::Result<rueda::CredentialsPtr> credentials = rueda::credentials_of(config);
-  if (!credentials.is_ok()) {
-    std::cerr << "ruedad: " << credentials.status().message() << '\n';
-    return 1;
-  }
-  rueda::Daemon daemon(std::move(config), std::move(gpu_workers).value(),
+  if (!credentials.is_ok()) return fail(1, credentials.status().message());
+  const std::string node_id = config.node_id;
+  rueda::Daemon daemon(std::move(config), std::move(confinement).value(),
                        std::move(credentials).value());
   if (rueda::Status started = daemon.start(); !started.is_ok()) {
     rueda::flush_log();
-    std::cerr << "ruedad: " << started.message() << '\n';
+    const int code = fail(1, started.message());
     daemon.tear_down();
-    return 1;
+    return code;
   }
   daemon.run();
   daemon.tear_down();

@@ -72,6 +72,15 @@ void add_protection(const v1::GetStatusReply& status, std::vector<Finding>& find
        "and install"});
 }
 
+void add_sandbox(const v1::GetStatusReply& status, std::vector<Finding>& findings) {
+  if (status.sandbox_trouble().empty()) return;
+  findings.push_back(
+      {"the daemon's sandbox is not whole: " + status.sandbox_trouble(),
+       "give it a kernel that has both seccomp and Landlock (Linux 5.13, and lsm=landlock,... on "
+       "its command line), in a container or unit that denies neither; --sandbox no says that it "
+       "is to be so"});
+}
+
 void add_jobs(const v1::ListJobsReply& jobs, std::vector<Finding>& findings) {
   for (const v1::ListJobsReply::Job& job : jobs.jobs()) {
     if (job.state() == "failed") {
@@ -135,6 +144,7 @@ std::vector<Finding> diagnose(const v1::GetStatusReply& status, const v1::ListJo
         {"the daemon is " + status.state(), "wait until it has ended, and start it"});
   }
   add_protection(status, findings);
+  add_sandbox(status, findings);
   add_peers(status, peers, findings);
   add_unreachable(status, findings);
   add_jobs(jobs, findings);

@@ -199,6 +199,7 @@ std::string status_table(const v1::GetStatusReply& reply) {
                         {"socket", or_dash(reply.socket())},
                         {"protection", or_dash(protection_of(reply))},
                         {"tensors", or_dash(tensors_of(reply))},
+                        {"sandbox", or_dash(joined(reply.sandbox(), ", "))},
                         {"jobs", std::to_string(reply.jobs())},
                         {"clients", std::to_string(reply.clients())},
                         {"gpu workers", std::to_string(reply.gpu_workers())},

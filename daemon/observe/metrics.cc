@@ -60,6 +60,8 @@ DaemonMetrics make_daemon_metrics(prometheus::Registry& registry) {
                "Inputs that began their way round the ring, by whose memory they left.");
   Family<Gauge>& loop_stall = gauges(registry, "rueda_loop_stall_seconds",
                                      "How long a loop has owed an answer; 0: it turns.");
+  Family<Gauge>& sandbox =
+      gauges(registry, "rueda_sandbox", "1 if this part of the daemon's sandbox is in force.");
   return DaemonMetrics{
       .clients = single_gauge(registry, "rueda_clients", "Training processes attached."),
       .jobs = single_gauge(registry, "rueda_jobs", "Jobs registered with this daemon."),
@@ -108,6 +110,8 @@ DaemonMetrics make_daemon_metrics(prometheus::Registry& registry) {
       .certificate_trouble =
           single_gauge(registry, "rueda_certificate_trouble",
                        "1 while files in --tls-dir are not sound, and older ones are used."),
+      .sandbox_seccomp = sandbox.Add({{"part", "seccomp"}}),
+      .sandbox_landlock = sandbox.Add({{"part", "landlock"}}),
       .insecure = single_gauge(registry, "rueda_insecure",
                                "1 if whoever reaches its ports is believed (--insecure)."),
       .unreachable_pairs = single_gauge(registry, "rueda_unreachable_pairs",

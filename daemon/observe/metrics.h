@@ -143,6 +143,9 @@ struct DaemonMetrics {
   // rueda_certificate_trouble: 1 while the files in --tls-dir are not sound, and older ones are
   // used
   prometheus::Gauge& certificate_trouble;
+  // rueda_sandbox{part}: 1 if this part of the daemon's sandbox is in force
+  prometheus::Gauge& sandbox_seccomp;
+  prometheus::Gauge& sandbox_landlock;
   prometheus::Gauge& insecure;  // rueda_insecure: 1 with --insecure, and no certificates
   // rueda_unreachable_pairs: pairs of nodes that cannot reach each other, in the bandwidths that
   // are kept

@@ -235,6 +235,16 @@ TEST(Doctor, SaysHowThePortsAreProtectedIfThatIsNotEnough) {
   EXPECT_THAT(text(), HasSubstr("are not used, but older ones: /x/tls.key: gone\n"));
 }
 
+TEST(Doctor, SaysWhatTheSandboxLacks) {
+  v1::GetStatusReply status = ready();
+  const auto text = [&] { return ctl::findings_text(ctl::diagnose(status, {}, {}, {})); };
+  EXPECT_EQ(text(), "nothing to recommend\n") << "a daemon may have been told to have none";
+  status.add_sandbox("seccomp");
+  status.set_sandbox_trouble("the kernel has no Landlock");
+  EXPECT_THAT(text(), HasSubstr("sandbox is not whole: the kernel has no Landlock\n"));
+  EXPECT_THAT(text(), HasSubstr("lsm=landlock"));
+}
+
 TEST(Format, NumbersForPeople) {
   EXPECT_EQ(ctl::bytes_text(0), "0 B");
   EXPECT_EQ(ctl::bytes_text(1023), "1023 B");

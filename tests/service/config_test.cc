@@ -63,6 +63,7 @@ TEST_F(ConfigTest, Defaults) {
   EXPECT_EQ(config.node_id, std::string(host).substr(0, 63));
   EXPECT_EQ(config.socket, "/run/rueda/ruedad.sock");
   EXPECT_EQ(config.listen_host, "127.0.0.1");
+  EXPECT_EQ(config.sandbox, "auto");
   EXPECT_EQ(config.advertise_host, "");
   EXPECT_EQ(config.control_port, 28400);
   EXPECT_EQ(config.data_ports, std::vector<uint16_t>{28401});
@@ -295,6 +296,16 @@ TEST_F(ConfigTest, TheExampleOfTheSystemdUnitIsRight) {
   EXPECT_EQ(config.tcp_congestion, defaults.tcp_congestion);
   EXPECT_EQ(config.log_level, defaults.log_level);
   EXPECT_EQ(config.log_format, defaults.log_format);
+}
+
+TEST_F(ConfigTest, TheSandboxIsOneOfThree) {
+  EXPECT_EQ(good({toml("sandbox = \"no\"\n")}).sandbox, "no");
+  EXPECT_EQ(good({"--sandbox=yes"}).sandbox, "yes");
+  env("RUEDAD_SANDBOX", "no");
+  EXPECT_EQ(good({}).sandbox, "no");
+  const auto [code, printed] = bad({"--sandbox", "some"});
+  EXPECT_GT(code, 1);
+  EXPECT_NE(printed.find("--sandbox"), std::string::npos) << printed;
 }
 
 }  // namespace

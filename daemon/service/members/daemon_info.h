@@ -21,9 +21,11 @@ struct DaemonInfo {
   std::string transport;
   std::string
       rdma_trouble;  // Why an RDMA device of this machine is not used; empty if nothing is amiss.
-  std::string data_protection;      // Between nodes: "none", "authenticate" or "encrypt".
-  std::string protection;           // Of its ports: "tls", "loopback" or "nothing".
-  std::vector<std::string> labels;  // They have the form key=value.
+  std::string data_protection;       // Between nodes: "none", "authenticate" or "encrypt".
+  std::string protection;            // Of its ports: "tls", "loopback" or "nothing".
+  std::vector<std::string> sandbox;  // The parts of it in force: "seccomp", "landlock".
+  std::string sandbox_trouble;       // Why a part that was asked for is not; empty: all of it is.
+  std::vector<std::string> labels;   // They have the form key=value.
   TicksMs started_ms = 0;
 };
 

@@ -193,6 +193,8 @@ void AdminService::fill(v1::GetStatusReply& reply, const security::Caller&) cons
   reply.set_rdma_trouble(info_.rdma_trouble);
   reply.set_protection(info_.protection);
   reply.set_data_protection(info_.data_protection);
+  for (const std::string& part : info_.sandbox) reply.add_sandbox(part);
+  reply.set_sandbox_trouble(info_.sandbox_trouble);
   if (security::TlsFolder* const folder = control_plane_.credentials().folder()) {
     const security::CertificateFacts own = folder->files()->own;
     reply.set_identity(to_uri(own.identity));

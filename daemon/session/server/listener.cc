@@ -111,10 +111,14 @@ Result<ListeningSocket> ListeningSocket::open(const std::string& path, bool refu
   ListeningSocket socket;
   socket.fd_ = make_socket();
   const auto* name = reinterpret_cast<const sockaddr*>(&address.name);
-  if (::bind(socket.fd_.get(), name, address.bytes) != 0) return bind_error(path, errno);
+  // Everybody may connect. It is not chmod() that sees to it, because the daemon's sandbox refuses
+  // that.
+  const mode_t mask = ::umask(0111);
+  const int error = ::bind(socket.fd_.get(), name, address.bytes) == 0 ? 0 : errno;
+  ::umask(mask);
+  if (error != 0) return bind_error(path, error);
   if (is_file) {
     struct stat info {};
-    ::chmod(path.c_str(), 0666);
     ::lstat(path.c_str(), &info);
     socket.file_path_ = path;
     socket.device_ = info.st_dev;
