@@ -6,6 +6,7 @@ is skipped and says so; tests/run.sh installs all tools.
 """
 
 import http.server
+import ipaddress
 import os
 import re
 import shutil
@@ -189,6 +190,15 @@ class Docker(unittest.TestCase):
         for section in " ".join(used).split():
             self.assertIn(section, sections())
 
+    def test_nothing_runs_as_root(self):
+        user, group = re.search(r"(?m)^USER (\d+):(\d+)$", self.TEXT).groups()
+        self.assertNotIn("0", (user, group))
+        self.assertRegex(self.TEXT, rf"groupadd --gid {group} rueda")
+        self.assertRegex(self.TEXT, rf"useradd --uid {user} --gid {group} ")
+        self.assertIn(f"install -d -o {user} -g {group} /run/rueda", self.TEXT)
+        # A volume takes the owner of its folder.
+        self.assertLess(self.TEXT.rindex("install -d -o"), self.TEXT.rindex("VOLUME /run/rueda"))
+
     def test_it_runs_what_it_installs(self):
         self.assertIn("build/release/bin/ruedad ", self.TEXT)
         self.assertIn('ENTRYPOINT ["/usr/bin/ruedad"', self.TEXT)
@@ -228,6 +238,29 @@ class Systemd(unittest.TestCase):
                 file.write(read("deploy", "systemd", "ruedad.service").replace("/usr/bin/ruedad", "/bin/true"))
             result = run("systemd-analyze", "verify", "--man=no", "--recursive-errors=no", unit)
         self.assertEqual((result.returncode, result.stdout), (0, ""))
+
+    @needs_tool("systemd-analyze", "systemd")
+    def test_the_drop_in_for_the_network_is_valid(self):
+        with tempfile.TemporaryDirectory(prefix="rueda-test-unit.") as folder:
+            unit = os.path.join(folder, "ruedad.service")
+            os.mkdir(unit + ".d")
+            shutil.copy(os.path.join(DEPLOY, "systemd", "ruedad-network.conf"), os.path.join(unit + ".d", "network.conf"))
+            with open(unit, "w", encoding="utf-8") as file:
+                file.write(read("deploy", "systemd", "ruedad.service").replace("/usr/bin/ruedad", "/bin/true"))
+            result = run("systemd-analyze", "verify", "--man=no", "--recursive-errors=no", unit)
+        self.assertEqual((result.returncode, result.stdout), (0, ""))
+        allowed = re.findall(r"(?m)^IPAddressAllow=(.+)$", read("deploy", "systemd", "ruedad-network.conf"))
+        self.assertIn("localhost", allowed)
+        # It fits the nodes of the other examples.
+        nodes = re.findall(r"=(10\.[\d.]+):28400", read("deploy", "systemd", "ruedad.toml"))
+        networks = [ipaddress.ip_network(one) for one in allowed if one != "localhost"]
+        for node in nodes:
+            self.assertTrue(any(ipaddress.ip_address(node) in network for network in networks), node)
+
+    def test_the_unit_lets_the_daemon_confine_itself(self):
+        allowed = " ".join(re.findall(r"(?m)^SystemCallFilter=([^~].*)$", read("deploy", "systemd", "ruedad.service"))).split()
+        for call in ("seccomp", "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"):
+            self.assertIn(call, allowed)
 
     @needs_tool("systemd-analyze", "systemd")
     def test_the_unit_is_hardened(self):
@@ -390,12 +423,46 @@ class Kubernetes(unittest.TestCase):
         self.assertEqual(volumes["socket"]["hostPath"]["path"], "/run/rueda")
 
     @needs_yaml
-    def test_the_container_is_confined(self):
-        (container,) = self.load("daemonset.yaml")["spec"]["template"]["spec"]["containers"]
+    def test_the_containers_are_confined(self):
+        pod = self.load("daemonset.yaml")["spec"]["template"]["spec"]
+        self.assertEqual(pod["securityContext"]["seccompProfile"], {"type": "RuntimeDefault"})
+        for container in pod["containers"] + pod["initContainers"]:
+            self.assertFalse(container["securityContext"]["allowPrivilegeEscalation"])
+            self.assertTrue(container["securityContext"]["readOnlyRootFilesystem"])
+            self.assertEqual(container["securityContext"]["capabilities"]["drop"], ["ALL"])
+
+    @needs_yaml
+    def test_the_daemon_is_not_root_and_owns_its_folder(self):
+        pod = self.load("daemonset.yaml")["spec"]["template"]["spec"]
+        (container,), (first,) = pod["containers"], pod["initContainers"]
         security = container["securityContext"]
-        self.assertFalse(security["allowPrivilegeEscalation"])
-        self.assertTrue(security["readOnlyRootFilesystem"])
-        self.assertEqual(security["capabilities"], {"drop": ["ALL"]})
+        self.assertTrue(security["runAsNonRoot"])
+        self.assertNotIn("add", security["capabilities"])
+        owner = f"{security['runAsUser']}:{security['runAsGroup']}"
+        self.assertIn(f"\nUSER {owner}\n", Docker.TEXT)
+        mounted = next(mount["mountPath"] for mount in container["volumeMounts"] if mount["name"] == "socket")
+        self.assertEqual(first["command"], ["/bin/chown", owner, mounted])
+        self.assertEqual(first["securityContext"]["capabilities"]["add"], ["CHOWN"])
+        self.assertEqual(first["image"], container["image"])
+
+    @needs_yaml
+    def test_the_network_policy_is_for_the_daemons_and_all_of_their_ports(self):
+        policy, template = self.load("networkpolicy.yaml")["spec"], self.load("daemonset.yaml")["spec"]["template"]
+        labels = template["metadata"]["labels"]
+        self.assertEqual(policy["podSelector"]["matchLabels"], labels)
+        self.assertEqual(policy["policyTypes"], ["Ingress"])
+        (container,) = template["spec"]["containers"]
+        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+        between, monitoring = policy["ingress"]
+        self.assertEqual([port["port"] for port in between["ports"]], [ports["control"], ports["data"]])
+        self.assertEqual([port["port"] for port in monitoring["ports"]], [ports["http"]])
+        self.assertEqual(between["from"][0]["podSelector"]["matchLabels"], labels)
+        nodes = re.findall(r"=(10\.[\d.]+):28400", self.load("configmap.yaml")["data"]["ruedad.toml"])
+        network = ipaddress.ip_network(between["from"][1]["ipBlock"]["cidr"])
+        for node in nodes:
+            self.assertIn(ipaddress.ip_address(node), network)
+        if template["spec"]["hostNetwork"]:  # then it must not be taken for more than it is
+            self.assertIn("(hostNetwork)", read("deploy", "kubernetes", "networkpolicy.yaml"))
 
 
 class Prometheus(unittest.TestCase):

@@ -21,8 +21,8 @@ install(FILES ${PROJECT_SOURCE_DIR}/deploy/systemd/rueda-sysusers.conf DESTINATI
         RENAME rueda.conf COMPONENT programs)
 install(FILES ${PROJECT_SOURCE_DIR}/deploy/systemd/rueda-tmpfiles.conf DESTINATION lib/tmpfiles.d
         RENAME rueda.conf COMPONENT programs)
-# The file is an example, because /etc/rueda/ruedad.toml belongs to the administrator.
-install(FILES ${PROJECT_SOURCE_DIR}/deploy/systemd/ruedad.toml DESTINATION ${CMAKE_INSTALL_DOCDIR}
+# The files are examples, because what stands in /etc belongs to the administrator.
+install(FILES ${PROJECT_SOURCE_DIR}/deploy/systemd/ruedad.toml ${PROJECT_SOURCE_DIR}/deploy/systemd/ruedad-network.conf DESTINATION ${CMAKE_INSTALL_DOCDIR}
         COMPONENT programs)
 
 install(TARGETS rueda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT client)
