@@ -2,6 +2,7 @@
 
 #include "agent/base/text.h"
 #include "daemon/base/limits.h"
+#include "daemon/base/rank_token.h"
 
 namespace rueda::agent {
 
@@ -72,7 +73,6 @@ Environment rank_environment(const JobLayout& job, int node_index, Rank own, int
       {"MASTER_PORT", std::to_string(job.master_port)},
       {"RUEDA_SOCKET", socket},
       {"RUEDA_JOB_ID", job.job_id},
-      {"RUEDA_JOB_TOKEN", to_hex(job.token)},
       {"RUEDA_NODE_RANK", node_text},
       {"RUEDA_NNODES", node_count},
       {"RUEDA_HTTP_ADDRESSES", http},
@@ -84,6 +84,12 @@ Environment rank_environment(const JobLayout& job, int node_index, Rank own, int
       {"HOROVOD_CROSS_RANK", node_text},
       {"HOROVOD_CROSS_SIZE", node_count},
   };
+}
+
+std::string token_text(const JobLayout& job, const std::string& node_id, Rank rank, int local_rank,
+                       bool is_elastic) {
+  return to_hex(is_elastic ? slot_token(job.token, job.job_id, node_id, LocalRank{local_rank})
+                           : rank_token(job.token, job.job_id, rank));
 }
 
 }  // namespace rueda::agent

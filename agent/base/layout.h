@@ -27,8 +27,8 @@ struct NodeLayout {
 // Describes a job as all its launchers agree on it.
 struct JobLayout {
   JobId job_id;
-  // The job's secret: limits::kTokenBytes random bytes. It is never printed, and never on a command
-  // line.
+  // The job's secret: limits::kTokenBytes random bytes. It is never printed, never on a command
+  // line, and no rank gets it.
   std::string token;
   std::vector<NodeLayout> nodes;
   std::string master_addr;
@@ -54,9 +54,18 @@ Result<std::vector<std::vector<Rank>>> deal_by_counts(const std::vector<int>& co
 using Environment = std::vector<std::pair<std::string, std::string>>;
 
 // Returns the variables that the rank at `local_rank` of node `node_index` gets on top of the
-// launcher's environment. `http_addresses` are those of the daemons that this launcher knows.
+// launcher's environment, but for its token. `http_addresses` are those of the daemons that this
+// launcher knows.
 Environment rank_environment(const JobLayout& job, int node_index, Rank rank, int local_rank,
                              const std::string& socket,
                              const std::vector<std::string>& http_addresses);
+
+// The variables by which a rank gets its token: the number of a descriptor that it inherits, or the
+// token itself, which every child of the rank and every dump of its environment would have, too.
+inline constexpr char kTokenFdVariable[] = "RUEDA_JOB_TOKEN_FD";
+inline constexpr char kTokenVariable[] = "RUEDA_JOB_TOKEN";
+// Returns the rank's token in hexadecimal, as librueda takes it.
+std::string token_text(const JobLayout& job, const std::string& node_id, Rank rank, int local_rank,
+                       bool is_elastic);
 
 }  // namespace rueda::agent

@@ -242,6 +242,9 @@ Flags add_flags(CLI::App& app, Options& options, Seconds& seconds, ElasticSettin
   app.add_flag("--for-rank", options.is_for_rank,
                "Start nothing: register the process that runs this, which mpirun or srun has "
                "started, with the daemon, and stay as long as it does (librueda does this)");
+  app.add_flag("--token-in-environment", options.has_token_in_environment,
+               "Give each rank its token in $RUEDA_JOB_TOKEN, where its children see it too, and "
+               "not by a descriptor: for programs that are started by one that closes those");
   app.add_flag("--verbose", options.is_verbose, "Say what is done, and let daemons do so");
   return flags;
 }
@@ -360,9 +363,10 @@ void add_agreement_flags(CLI::App& app, AgreementSettings& settings) {
 
 // Sets apart, in the help, what only a measurement or librueda changes.
 void set_advanced_apart(CLI::App& app) {
-  for (const char* flag : {"--coordination", "--reducer", "--lock-after", "--cache-capacity",
-                           "--cycle-time-ms", "--sleep-agreed-every", "--algorithm", "--servers",
-                           "--transport", "--preset", "--timeline-chunks", "--for-rank"}) {
+  for (const char* flag :
+       {"--coordination", "--reducer", "--lock-after", "--cache-capacity", "--cycle-time-ms",
+        "--sleep-agreed-every", "--algorithm", "--servers", "--transport", "--preset",
+        "--timeline-chunks", "--for-rank", "--token-in-environment"}) {
     app.get_option(flag)->group("Advanced");
   }
 }

@@ -37,6 +37,8 @@ struct Options {
   int64_t grace_ms = 5'000;
   bool has_prefix = true;
   bool is_verbose = false;
+  // If true, ranks get their token in a variable and not by a descriptor.
+  bool has_token_in_environment = false;
   // If true, the process that started this one is registered, and none is started.
   bool is_for_rank = false;
   AgreementSettings agreement;

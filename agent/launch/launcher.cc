@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "daemon/base/clock.h"
+#include "daemon/base/os/sealed_text.h"
 
 namespace rueda::agent {
 namespace {
@@ -446,17 +447,35 @@ Status Launcher::start_rank(const LocalNode& node, int local_rank) {
                              std::to_string(options_.elastic->timeout_ms + kDaemonAnswersMs));
   }
   environment.emplace_back(kLaunchVariable, guardian_.launch());
+  const Result<UniqueFd> token = add_token(node, rank, local_rank, environment);
+  if (!token.is_ok()) return token.status();
   const auto slot = static_cast<size_t>(local_rank);
   const std::vector<int> cpus =
       slot < node.rank_cpus.size() ? node.rank_cpus[slot] : std::vector<int>{};
-  const Status started = process->start(options_.command, environment, cpus, options_.has_prefix,
-                                        *out_sink_, err_sink_ ? *err_sink_ : *out_sink_);
+  const Status started =
+      process->start(options_.command, environment, token.value().get(), cpus, options_.has_prefix,
+                     *out_sink_, err_sink_ ? *err_sink_ : *out_sink_);
   if (!started.is_ok()) return started;
   registrations_[index_of(node.node_id)].reported.erase(rank);  // It is about another process.
   guardian_.add_group(process->pid());
   supervisor_.on_rank_started(rank, process->pid(), node.node_id);
   ranks_.push_back(std::move(process));
   return Status::ok();
+}
+
+Result<UniqueFd> Launcher::add_token(const LocalNode& node, Rank rank, int local_rank,
+                                     Environment& environment) const {
+  const std::string token =
+      token_text(job_, node.node_id, rank, local_rank, options_.elastic.has_value());
+  if (options_.has_token_in_environment) {
+    environment.emplace_back(kTokenVariable, token);
+    return UniqueFd();
+  }
+  Result<UniqueFd> sealed = make_sealed_text("rueda-rank-token", token);
+  if (sealed.is_ok()) {
+    environment.emplace_back(kTokenFdVariable, std::to_string(sealed.value().get()));
+  }
+  return sealed;
 }
 
 // Reports that a rank has ended. A rank that fails may have heard of the death of another one,

@@ -84,6 +84,10 @@ class Launcher {
   int slots_to_begin() const;
   std::string overdue_discovery_text() const;
   Status start_rank(const LocalNode& node, int local_rank);
+  // Adds the rank's token to what it is told. The descriptor, if there is one, must be open when
+  // the rank is started.
+  Result<UniqueFd> add_token(const LocalNode& node, Rank rank, int local_rank,
+                             Environment& environment) const;
   void on_rank_exit(Rank rank, const ExitStatus& status);
   void on_daemon_exit(const PrivateDaemon& daemon, ExitStatus status, bool was_ready);
 

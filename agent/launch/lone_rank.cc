@@ -8,7 +8,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "agent/base/layout.h"
 #include "agent/launch/launcher.h"
+#include "daemon/base/limits.h"
+#include "daemon/base/os/sealed_text.h"
 
 namespace rueda::agent {
 
@@ -18,6 +21,7 @@ int launch_for_lone_rank(Options options) {
   options.is_for_rank = false;
   options.ranks = 1;
   options.socket.clear();
+  options.has_token_in_environment = false;  // The child looks for a descriptor.
   options.has_prefix = false;
   options.command = {"/proc/self/exe", kStandInFlag, parent};
   return Launcher(std::move(options)).run();
@@ -26,11 +30,14 @@ int launch_for_lone_rank(Options options) {
 int stand_in_for(const std::string& process) {
   const auto watched = static_cast<int>(::syscall(SYS_pidfd_open, std::atoi(process.c_str()), 0));
   if (watched < 0) return 0;  // the parent has ended
-  for (const char* name :
-       {"RUEDA_SOCKET", "RUEDA_JOB_ID", "RUEDA_JOB_TOKEN", "RANK", "LOCAL_RANK"}) {
+  for (const char* name : {"RUEDA_SOCKET", "RUEDA_JOB_ID", "RANK", "LOCAL_RANK"}) {
     const char* value = std::getenv(name);
     std::printf("%s=%s\n", name, value == nullptr ? "" : value);
   }
+  const char* const fd = std::getenv(kTokenFdVariable);
+  const Result<std::string> token =
+      read_sealed_text(fd == nullptr ? -1 : std::atoi(fd), 2 * limits::kTokenBytes);
+  std::printf("%s=%s\n", kTokenVariable, token.is_ok() ? token.value().c_str() : "");
   std::printf("ready\n");
   std::fclose(stdout);
   pollfd end{.fd = watched, .events = POLLIN, .revents = 0};

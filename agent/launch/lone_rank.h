@@ -15,8 +15,8 @@ int launch_for_lone_rank(Options options);
 
 // The launcher's child is called with this flag, and the id of the process that it stands in for.
 inline constexpr char kStandInFlag[] = "--stand-in-for";
-// Writes the variables that the launcher has set to standard output, and stays as long as that
-// process does.
+// Writes the variables that the launcher has set to standard output, with the token that it has
+// inherited, and stays as long as that process does.
 int stand_in_for(const std::string& process);
 
 }  // namespace rueda::agent

@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include "agent/base/layout.h"
 #include "agent/cli/horovod_variables.h"
 #include "agent/cli/options.h"
 #include "agent/launch/agent_link.h"
@@ -84,9 +85,12 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "ruedarun: %s\n", note.c_str());
   }
   for (const std::string& note : notes) std::fprintf(stderr, "ruedarun: %s\n", note.c_str());
-  // The secret may protect more jobs than this one; what is started here needs this job's token
-  // alone.
-  ::unsetenv("RUEDA_RDZV_SECRET");
+  // The secret may protect more jobs than this one. The tokens are those of another job, if this
+  // program is a part of one. What is started here needs the token of its own rank alone.
+  for (const char* name :
+       {"RUEDA_RDZV_SECRET", rueda::agent::kTokenVariable, rueda::agent::kTokenFdVariable}) {
+    ::unsetenv(name);
+  }
   const rueda::Status has_threads = rueda::check_thread_limit(kThreads);
   if (!has_threads.is_ok()) {
     std::fprintf(stderr, "ruedarun: %s\n", has_threads.message().c_str());

@@ -285,6 +285,11 @@ class RankRegistration {
                           socket_, http_)) {
       std::printf("%s=%s\n", name.c_str(), value.c_str());
     }
+    // The rank is one process, which is told its own token alone; the job's stays in this one.
+    std::printf(
+        "%s=%s\n", kTokenVariable,
+        token_text(job, own->node_id, *place, static_cast<int>(place - own->ranks.begin()), false)
+            .c_str());
     std::printf("ready\n");
     std::fclose(stdout);
     wait_for(-1, -1);

@@ -24,8 +24,8 @@ RankProcess::~RankProcess() {
 }
 
 Status RankProcess::start(const std::vector<std::string>& command, const Environment& environment,
-                          const std::vector<int>& cpus, bool has_prefix, OutputSink& out,
-                          OutputSink& err) {
+                          int inherited_fd, const std::vector<int>& cpus, bool has_prefix,
+                          OutputSink& out, OutputSink& err) {
   Result<Pipe> out_pipe = make_pipe();
   Result<Pipe> err_pipe = make_pipe();
   if (!out_pipe.is_ok()) return out_pipe.status();
@@ -35,6 +35,7 @@ Status RankProcess::start(const std::vector<std::string>& command, const Environ
   request.environment = environment;
   request.stdout_fd = out_pipe.value().write_end.get();
   request.stderr_fd = err_pipe.value().write_end.get();
+  request.inherited_fd = inherited_fd;
   request.cpus = cpus;
   request.parent_death_signal = SIGKILL;
   Result<Child> child = spawn(request);

@@ -30,9 +30,11 @@ class RankProcess {
   // Kills what is left of its process group.
   ~RankProcess();
 
-  // Starts the process. `cpus` are those it keeps to; empty: the system chooses.
+  // Starts the process. `inherited_fd` stays open in it under the same number; -1: none. `cpus` are
+  // those it keeps to; empty: the system chooses.
   Status start(const std::vector<std::string>& command, const Environment& environment,
-               const std::vector<int>& cpus, bool has_prefix, OutputSink& out, OutputSink& err);
+               int inherited_fd, const std::vector<int>& cpus, bool has_prefix, OutputSink& out,
+               OutputSink& err);
   Rank rank() const { return rank_; }
   pid_t pid() const { return child_.pid; }
   // Sends a signal to the whole process group.

@@ -18,7 +18,7 @@ extern "C" {
 #endif
 
 #define RUEDA_ABI_MAGIC 0x41445552u /* "RUDA" */
-#define RUEDA_ABI_VERSION 14u
+#define RUEDA_ABI_VERSION 15u
 
 #define RUEDA_ABI_JOB_ID_BYTES 64 /* with the final NUL */
 #define RUEDA_ABI_NODE_ID_BYTES 64
@@ -92,7 +92,7 @@ RUEDA_ABI_ASSERT(sizeof(rueda_abi_header) == 16);
 
 typedef struct rueda_abi_attach {
   char job_id[RUEDA_ABI_JOB_ID_BYTES];
-  uint8_t token[RUEDA_ABI_TOKEN_BYTES];
+  uint8_t token[RUEDA_ABI_TOKEN_BYTES]; /* the process's own (docs/abi.md) */
   int32_t rank; /* in an elastic job it says nothing: STARTED says which rank the process has */
   int32_t local_rank; /* in an elastic job: the process's slot on the node */
 } rueda_abi_attach;

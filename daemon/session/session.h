@@ -86,7 +86,7 @@ struct Submission {
 
 struct Attach {
   JobId job;
-  std::string token;  // It has limits::kTokenBytes raw bytes.
+  std::string token;  // The process's own; it has limits::kTokenBytes raw bytes.
   Rank rank;
   LocalRank local_rank;
   Credentials peer;

@@ -10,6 +10,8 @@
 #include <boost/asio/post.hpp>
 #include <unistd.h>
 
+#include "daemon/base/rank_token.h"
+
 namespace rueda::engine::testing {
 namespace {
 
@@ -253,6 +255,7 @@ JobHandle Cluster::handle(int node, const JobId& job) const {
 
 Status Cluster::register_on(int node, JobSpec spec, JobListener listener) {
   const JobId job = spec.job;
+  if (spec.elastic) elastic_.insert(job);
   const Result<JobHandle> made = engine(node).register_job(std::move(spec), std::move(listener));
   if (made.is_ok()) handles_[{node, job}] = made.value();
   return made.status();
@@ -272,7 +275,17 @@ session::Attach Cluster::attach_of(const JobId& job, Rank rank) const {
   const core::Layout all = layout();
   const std::vector<Rank>& here = all.node(all.node_of(rank)).ranks;
   const LocalRank local{rank.value - here.front().value};
-  return {job, token(), rank, local, {1000 + rank.value, ::getuid(), ::getgid()}};
+  session::Attach attach{job, "", rank, local, {1000 + rank.value, ::getuid(), ::getgid()}};
+  give_token(attach);
+  return attach;
+}
+
+void Cluster::give_token(session::Attach& attach, const std::string& job_token) const {
+  const core::Layout all = layout();
+  attach.token = elastic_.contains(attach.job)
+                     ? slot_token(job_token, attach.job, all.node(all.node_of(attach.rank)).node_id,
+                                  attach.local_rank)
+                     : rank_token(job_token, attach.job, attach.rank);
 }
 
 FakeSession* Cluster::attach(const JobId& job, Rank rank) {

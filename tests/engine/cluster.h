@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -195,6 +196,8 @@ class Cluster {
   // Registers the job on every node.
   void register_everywhere(const JobId& job);
   session::Attach attach_of(const JobId& job, Rank rank) const;
+  // Gives who attaches the token of the rank, or slot, that it says it is, under the job's token.
+  void give_token(session::Attach& attach, const std::string& job_token = token()) const;
   // Attaches a session of that rank and returns it; a refusal is in its `refusal`.
   FakeSession* attach(const JobId& job, Rank rank);
   Status refusal;
@@ -240,6 +243,7 @@ class Cluster {
   std::vector<std::unique_ptr<FakeSession>> sessions_;
   std::vector<std::unique_ptr<Tensor>> tensors_;
   std::map<std::pair<int, JobId>, JobHandle> handles_;
+  std::set<JobId> elastic_;  // The jobs whose processes have slots.
   int places_;
   uint64_t last_ticket_ = 0;
   std::map<int, std::shared_ptr<std::promise<void>>> blocks_;

@@ -1,8 +1,10 @@
 /* librueda: the C interface of a training process to its node's Rueda daemon.
  *
  * The process is one rank of a job that ruedarun started (or that an operator registered), and
- * finds its place in the environment: RUEDA_SOCKET, RUEDA_JOB_ID, RUEDA_JOB_TOKEN, RANK,
- * LOCAL_RANK.
+ * finds its place in the environment: RUEDA_SOCKET, RUEDA_JOB_ID, RANK, LOCAL_RANK, and its token.
+ * That is behind a descriptor, whose number is in RUEDA_JOB_TOKEN_FD: the first rueda_init reads
+ * and closes it, removes the variable, and keeps the token for later ones. A launcher may set
+ * RUEDA_JOB_TOKEN instead. Only the one rank can be attached with the token.
  *
  * Errors: functions that return int return a negative RUEDA_ERR_* on failure, and otherwise 0 or
  * the value that they are asked for; rueda_last_error() then has a sentence about the last call of
@@ -101,7 +103,7 @@ typedef struct rueda_init_options {
   /* the daemon's socket, "@name" if abstract; NULL: $RUEDA_SOCKET, else /run/rueda/ruedad.sock */
   const char* socket;
   const char* job_id;    /* NULL: $RUEDA_JOB_ID */
-  const char* job_token; /* in hexadecimal; NULL: $RUEDA_JOB_TOKEN */
+  const char* job_token; /* of this rank, in hexadecimal; NULL: from the environment */
   int32_t rank;          /* -1: $RANK */
   int32_t local_rank;    /* -1: $LOCAL_RANK */
   int64_t timeout_ms;    /* limit for all ranks to arrive; 0: $RUEDA_START_TIMEOUT_MS, else 60000 */

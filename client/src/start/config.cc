@@ -2,11 +2,11 @@
 
 #include <charconv>
 #include <cstdlib>
-#include <optional>
 #include <string_view>
 
 #include "client/abi/rueda_abi.h"
 #include "client/src/start/launched.h"
+#include "client/src/start/own_token.h"
 
 namespace rueda::client {
 namespace {
@@ -44,25 +44,6 @@ Result<int32_t> resolve_rank(int32_t given, const char* name) {
   Result<int64_t> value = parse_number(name, text, INT32_MAX);
   if (!value.is_ok()) return value.status();
   return static_cast<int32_t>(value.value());
-}
-
-std::optional<std::string> decode_hex(std::string_view text) {
-  std::string bytes;
-  if (text.size() != 2 * RUEDA_ABI_TOKEN_BYTES) return std::nullopt;
-  for (size_t i = 0; i < text.size(); i += 2) {
-    unsigned byte = 0;
-    auto [end, error] = std::from_chars(text.data() + i, text.data() + i + 2, byte, 16);
-    if (error != std::errc() || end != text.data() + i + 2) return std::nullopt;
-    bytes.push_back(static_cast<char>(byte));
-  }
-  return bytes;
-}
-
-Result<std::string> parse_token(std::string_view text) {
-  std::optional<std::string> decoded = decode_hex(text);
-  if (decoded) return *decoded;
-  return Status{Code::kInvalidArgument,
-                std::string("RUEDA_JOB_TOKEN is not 64 hexadecimal digits") + kUseRuedarun};
 }
 
 Result<int64_t> resolve_timeout(int64_t given_ms) {
@@ -142,11 +123,9 @@ Result<Config> resolve_config(const rueda_init_options* options) {
                   "the job id \"" + config.job_id + "\" is longer than 63 bytes; shorten it"};
   }
 
-  const char* token = given.job_token != nullptr ? given.job_token : environment("RUEDA_JOB_TOKEN");
-  if (token == nullptr || *token == '\0') return missing("RUEDA_JOB_TOKEN");
-  Result<std::string> decoded = parse_token(token);
-  if (!decoded.is_ok()) return decoded.status();
-  config.token = decoded.value();
+  Result<std::string> token = own_token(given.job_token, config.job_id);
+  if (!token.is_ok()) return token.status();
+  config.token = token.value();
 
   Result<int32_t> rank = resolve_rank(given.rank, "RANK");
   if (!rank.is_ok()) return rank.status();

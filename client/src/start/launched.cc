@@ -122,7 +122,8 @@ bool is_launched_by_others() {
 }
 
 bool is_launched_by_nobody() {
-  for (const char* name : {"RUEDA_JOB_ID", "RUEDA_JOB_TOKEN", "RANK", "LOCAL_RANK", "WORLD_SIZE"}) {
+  for (const char* name : {"RUEDA_JOB_ID", "RUEDA_JOB_TOKEN", "RUEDA_JOB_TOKEN_FD", "RANK",
+                           "LOCAL_RANK", "WORLD_SIZE"}) {
     if (is_set(name)) return false;
   }
   if (is_launched_by_others()) return false;

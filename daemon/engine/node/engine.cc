@@ -10,6 +10,7 @@
 #include "daemon/base/limits.h"
 #include "daemon/base/no_exception.h"
 #include "daemon/base/one_line.h"
+#include "daemon/base/rank_token.h"
 #include "daemon/engine/ports/proof.h"
 
 namespace rueda::engine {
@@ -28,6 +29,22 @@ std::string owner_hint(const JobSpec& running, uid_t user) {
 Status not_begun(session::Session& session) {
   return {Code::kUnavailable,
           "job " + session.attach().job + " has not started: wait for rueda_init to return"};
+}
+
+// Returns whether the process has the token of the place that it says is its own. The job's token,
+// with which one could act as any node, is for launchers and daemons alone.
+Status check_token(const JobSpec& spec, const session::Attach& attach, const std::string& node_id,
+                   bool is_elastic) {
+  const std::string expected = is_elastic
+                                   ? slot_token(spec.token, spec.job, node_id, attach.local_rank)
+                                   : rank_token(spec.token, spec.job, attach.rank);
+  if (is_same_token(expected, attach.token)) return Status::ok();
+  const std::string place = is_elastic ? "slot " + std::to_string(attach.local_rank.value)
+                                       : "rank " + std::to_string(attach.rank.value);
+  return Status(Code::kPermission,
+                "process " + std::to_string(attach.peer.pid) + " has the wrong token for " + place +
+                    " of job " + attach.job + ": leave the token and " +
+                    (is_elastic ? "LOCAL_RANK" : "RANK") + " as the launcher has set them");
 }
 
 // Returns whether the daemon has been started with what the job asks for.
@@ -425,10 +442,8 @@ Status Engine::on_attach(session::Session& session) {
                                        options().node_id + "; start the program with ruedarun");
   }
   const JobSpec& spec = elastic ? elastic->spec() : it->second->spec();
-  if (!proof_matches(spec.token, attach.token)) {
-    return Status(Code::kPermission, "process " + std::to_string(attach.peer.pid) +
-                                         " has the wrong token for job " + attach.job);
-  }
+  const Status known = check_token(spec, attach, options().node_id, elastic != nullptr);
+  if (!known.is_ok()) return known;
   if (attach.peer.uid != spec.uid) {
     return Status(Code::kPermission, "job " + attach.job + " belongs to user " +
                                          std::to_string(spec.uid) + ", and process " +

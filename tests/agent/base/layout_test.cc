@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "agent/base/text.h"
+#include "daemon/base/rank_token.h"
 
 namespace rueda::agent {
 namespace {
@@ -50,8 +51,6 @@ TEST(Layout, TellsARankWhereItIs) {
   const Environment list =
       rank_environment(job, 1, job.nodes.at(1).ranks.at(1), 1, "@sock", {"h:1", "h:2"});
   const std::map<std::string, std::string> got(list.begin(), list.end());
-  std::string token;
-  for (int i = 0; i < 32; ++i) token += "ab";
   const std::map<std::string, std::string> expected{
       {"RANK", "4"},
       {"LOCAL_RANK", "1"},
@@ -63,7 +62,6 @@ TEST(Layout, TellsARankWhereItIs) {
       {"MASTER_PORT", "1234"},
       {"RUEDA_SOCKET", "@sock"},
       {"RUEDA_JOB_ID", "job-1"},
-      {"RUEDA_JOB_TOKEN", token},
       {"RUEDA_NODE_RANK", "1"},
       {"RUEDA_NNODES", "2"},
       {"RUEDA_HTTP_ADDRESSES", "h:1,h:2"},
@@ -75,6 +73,19 @@ TEST(Layout, TellsARankWhereItIs) {
       {"HOROVOD_CROSS_SIZE", "2"},
   };
   EXPECT_EQ(got, expected);
+}
+
+TEST(RankEnvironment, HasNoTokenAndARankIsToldItsOwn) {
+  JobLayout job{"job-1", std::string(32, '\xab'), {}, "10.0.0.1", 1234};
+  job.nodes.push_back({"a", "10.0.0.1:5", {Rank(0), Rank(1)}});
+  for (const auto& [name, value] : rank_environment(job, 0, Rank(1), 1, "@sock", {})) {
+    EXPECT_EQ(value.find(to_hex(job.token)), std::string::npos) << name;
+    EXPECT_NE(name, kTokenVariable);
+  }
+  EXPECT_EQ(token_text(job, "a", Rank(1), 0, false),
+            to_hex(rank_token(job.token, "job-1", Rank(1))));
+  EXPECT_EQ(token_text(job, "a", Rank(1), 0, true),
+            to_hex(slot_token(job.token, "job-1", "a", LocalRank(0))));
 }
 
 TEST(Text, RandomBytesDiffer) {

@@ -193,18 +193,18 @@ TEST(Rendezvous, TwoLaunchersMakeOneJob) {
   // The launcher that serves the rendezvous comes last, so the other one waits for it.
   Program second = with_daemons(
       {"--nproc-per-node", "1", "--nnodes", "2", "--node-rank", "1", "--rdzv-endpoint", endpoint},
-      std::string(kShowPlace) + "; echo $RUEDA_JOB_TOKEN $MASTER_PORT");
+      std::string(kShowPlace) + "; echo $RUEDA_JOB_ID $MASTER_PORT");
   ASSERT_TRUE(second.wait_for_output("listens on 0.0.0.0"));
   Program first =
       with_daemons({"-np", "2", "--nnodes", "2", "--node-rank", "0", "--rdzv-endpoint", endpoint},
-                   std::string(kShowPlace) + "; echo $RUEDA_JOB_TOKEN $MASTER_PORT");
+                   std::string(kShowPlace) + "; echo $RUEDA_JOB_ID $MASTER_PORT");
   EXPECT_EQ(first.wait(), 0) << first.err();
   EXPECT_EQ(second.wait(), 0) << second.err();
   EXPECT_THAT(first.out(), HasSubstr("[0] r=0/3 l=0/2 n=0/2 h=127.0.0.1:9000\n"));
   EXPECT_THAT(first.out(), HasSubstr("[1] r=1/3 l=1/2 n=0/2"));
   EXPECT_THAT(second.out(), HasSubstr("[2] r=2/3 l=0/1 n=1/2 h=127.0.0.1:9001\n"));
-  const std::string token_line = second.out().substr(second.out().find('\n') + 5);
-  EXPECT_THAT(first.out(), HasSubstr("[0] " + token_line));
+  const std::string job_line = second.out().substr(second.out().find('\n') + 5);
+  EXPECT_THAT(first.out(), HasSubstr("[0] " + job_line));
 }
 
 TEST(Rendezvous, NamesTheNodesThatDidNotCome) {

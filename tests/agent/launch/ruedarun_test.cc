@@ -9,6 +9,8 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include "agent/base/text.h"
+#include "daemon/base/rank_token.h"
 #include "tests/agent/fake_daemon.h"
 #include "tests/agent/program.h"
 
@@ -52,16 +54,13 @@ TEST_F(RuedarunTest, StartsRanksAndPrefixesTheirOutput) {
 
 TEST_F(RuedarunTest, RegistersTheJobThatItsRanksAreToldOf) {
   Program program = run({"-np", "3", "--no-prefix"},
-                        "[ $RANK = 0 ] && echo $RUEDA_JOB_ID $RUEDA_JOB_TOKEN $RUEDA_SOCKET; :");
+                        "[ $RANK = 0 ] && echo $RUEDA_JOB_ID $(cat /dev/fd/$RUEDA_JOB_TOKEN_FD) "
+                        "$RUEDA_SOCKET; :");
   EXPECT_EQ(program.wait(), 0);
   const auto jobs = fake_.wait_for_jobs(1);
   ASSERT_EQ(jobs.size(), 1u);
   const v1::JobSpec& job = jobs[0];
-  std::string token;
-  for (unsigned char byte : job.token()) {
-    token += "0123456789abcdef"[byte >> 4];
-    token += "0123456789abcdef"[byte & 15];
-  }
+  const std::string token = agent::to_hex(rank_token(job.token(), job.job_id(), Rank{0}));
   EXPECT_EQ(job.token().size(), 32u);
   EXPECT_THAT(job.job_id(), testing::MatchesRegex("job-[0-9a-f]+"));
   EXPECT_EQ(job.job_id().size(), 16u);
@@ -74,6 +73,34 @@ TEST_F(RuedarunTest, RegistersTheJobThatItsRanksAreToldOf) {
   EXPECT_FALSE(job.has_stall_check_ms());
   EXPECT_FALSE(job.has_stall_shutdown_ms());
   EXPECT_TRUE(fake_.wait_for_job_end());
+}
+
+// The ranks look through all of their descriptors: one too many would be there, too.
+TEST_F(RuedarunTest, ARankHasItsOwnTokenAndNoOther) {
+  Program program =
+      run({"-np", "2", "--no-prefix"},
+          "for fd in /proc/$$/fd/*; do case $(readlink $fd) in *rueda-rank-token*) echo "
+          "rank$RANK=$(basename $fd)/$RUEDA_JOB_TOKEN_FD/$(cat $fd);; esac; done; "
+          "env | grep RUEDA_JOB_TOKEN= || echo none in the environment");
+  EXPECT_EQ(program.wait(), 0) << program.err();
+  const v1::JobSpec job = fake_.wait_for_jobs(1).at(0);
+  std::multiset<std::string> expected{"none in the environment", "none in the environment"};
+  for (const int rank : {0, 1}) {
+    const std::string key = "rank" + std::to_string(rank) + "=";
+    const std::string fd = std::to_string(number_after(program.out(), key));
+    expected.insert(key + fd + "/" + fd + "/" +
+                    agent::to_hex(rank_token(job.token(), job.job_id(), Rank{rank})));
+  }
+  EXPECT_EQ(lines_of(program.out()), expected);
+}
+
+TEST_F(RuedarunTest, ATokenMayStandInTheEnvironment) {
+  Program program({kRuedarun, "--socket", fake_.socket(), "--no-prefix", "--token-in-environment",
+                   "/bin/sh", "-c", "echo $RUEDA_JOB_TOKEN/$RUEDA_JOB_TOKEN_FD"},
+                  {{"RUEDA_JOB_TOKEN", "another"}, {"RUEDA_JOB_TOKEN_FD", "77"}});
+  EXPECT_EQ(program.wait(), 0) << program.err();
+  const v1::JobSpec job = fake_.wait_for_jobs(1).at(0);
+  EXPECT_EQ(program.out(), agent::to_hex(rank_token(job.token(), job.job_id(), Rank{0})) + "/\n");
 }
 
 TEST_F(RuedarunTest, RegistersTheJobsStallTimes) {

@@ -45,17 +45,10 @@ class ConfigTest : public ::testing::Test {
   void TearDown() override {
     for (const char* name : kNames) ::unsetenv(name);
   }
-  static constexpr const char* kNames[] = {"RUEDA_SOCKET",
-                                           "RUEDA_JOB_ID",
-                                           "RUEDA_JOB_TOKEN",
-                                           "RANK",
-                                           "LOCAL_RANK",
-                                           "RUEDA_START_TIMEOUT_MS",
-                                           "OMPI_COMM_WORLD_RANK",
-                                           "PMI_RANK",
-                                           "SLURM_PROCID",
-                                           "SLURM_STEP_ID",
-                                           "WORLD_SIZE"};
+  static constexpr const char* kNames[] = {
+      "RUEDA_SOCKET", "RUEDA_JOB_ID", "RUEDA_JOB_TOKEN",        "RUEDA_JOB_TOKEN_FD",
+      "RANK",         "LOCAL_RANK",   "RUEDA_START_TIMEOUT_MS", "OMPI_COMM_WORLD_RANK",
+      "PMI_RANK",     "SLURM_PROCID", "SLURM_STEP_ID",          "WORLD_SIZE"};
 };
 
 TEST_F(ConfigTest, ReadsTheEnvironment) {

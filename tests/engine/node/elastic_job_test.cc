@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "daemon/base/rank_token.h"
 #include "daemon/engine/ports/proof.h"
 #include "tests/engine/cluster.h"
 
@@ -272,8 +273,30 @@ TEST_F(ElasticJobTest, ASlotHasOneProcess) {
       Status(Code::kInvalidArgument, "slot 0 of job job has a process already; start each once"));
   session::Attach wrong = cluster_.attach_of("job", Rank{0});
   wrong.local_rank = LocalRank{3};
+  cluster_.give_token(wrong);
   FakeSession fourth(wrong);
   EXPECT_THAT(cluster_.engine(0).on_attach(fourth).message(), HasSubstr("slots 0 to 2"));
+}
+
+TEST_F(ElasticJobTest, ASlotsTokenIsOfThatSlotOnThatNode) {
+  register_job(2);
+  session::Attach attach = cluster_.attach_of("job", Rank{0});
+  const std::string own = attach.token;
+  for (const std::string& wrong :
+       {slot_token(Cluster::token(), "job", "n0", LocalRank{1}),
+        slot_token(Cluster::token(), "job", "n1", LocalRank{0}),
+        rank_token(Cluster::token(), "job", Rank{0}), Cluster::token()}) {
+    attach.token = wrong;
+    FakeSession session(attach);
+    const Status status = cluster_.engine(0).on_attach(session);
+    EXPECT_EQ(status.code(), Code::kPermission);
+    EXPECT_THAT(status.message(), HasSubstr("wrong token for slot 0 of job job"));
+  }
+  attach.token = own;
+  attach.rank = Rank{2};  // It says nothing in an elastic job.
+  FakeSession session(attach);
+  EXPECT_TRUE(cluster_.engine(0).on_attach(session).is_ok());
+  cluster_.engine(0).on_detached(session);
 }
 
 TEST_F(ElasticJobTest, ASlotIsFreeOnceItsProcessHasHungUp) {
@@ -345,6 +368,7 @@ TEST_F(ElasticJobTest, ASlotThatIsNotWantedLeavesWithTheGenerationAndMayComeBack
   cluster_.engine(0).want_slots(cluster_.handle(0, "job"), 4);
   session::Attach fourth = cluster_.attach_of("job", Rank{0});
   fourth.local_rank = LocalRank{3};
+  cluster_.give_token(fourth);
   FakeSession d(fourth);
   ASSERT_TRUE(cluster_.engine(0).on_attach(d).is_ok());
   EXPECT_GT(a->host_changes, 0);

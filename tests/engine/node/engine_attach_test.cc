@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "daemon/base/rank_token.h"
 #include "daemon/engine/ports/proof.h"
 #include "tests/engine/cluster.h"
 
@@ -35,10 +36,22 @@ TEST_F(EngineAttach, AnUnknownJob) {
 
 TEST_F(EngineAttach, AWrongToken) {
   session::Attach attach = cluster_.attach_of("job", Rank{0});
-  attach.token.back() = 'x';
+  attach.token.back() = static_cast<char>(attach.token.back() ^ 1);
   const Status status = try_to_attach(0, attach);
   EXPECT_EQ(status.code(), Code::kPermission);
-  EXPECT_EQ(status.message(), "process 1000 has the wrong token for job job");
+  EXPECT_EQ(status.message(),
+            "process 1000 has the wrong token for rank 0 of job job: leave the token and RANK as "
+            "the launcher has set them");
+}
+
+TEST_F(EngineAttach, ARanksTokenIsOfNoOtherRankAndNoOtherJob) {
+  cluster_.register_everywhere("other");
+  session::Attach attach = cluster_.attach_of("job", Rank{0});
+  for (const std::string& wrong : {cluster_.attach_of("job", Rank{1}).token,
+                                   cluster_.attach_of("other", Rank{0}).token, Cluster::token()}) {
+    attach.token = wrong;
+    EXPECT_EQ(try_to_attach(0, attach).code(), Code::kPermission);
+  }
 }
 
 TEST_F(EngineAttach, AnotherUser) {
@@ -221,6 +234,30 @@ TEST_F(EngineAttach, AJoinWithAWrongProofIsDropped) {
   EXPECT_EQ(cluster_.snapshot(0, "job").state, "forming");
   cluster_.router().filter = nullptr;
   EXPECT_TRUE(cluster_.run_until([&] { return cluster_.snapshot(0, "job").state == "running"; }));
+}
+
+// What a training process knows is not enough to act as a node of its job.
+TEST_F(EngineAttach, ANodeThatKnowsARanksTokenAloneIsDropped) {
+  ASSERT_TRUE(cluster_.register_on(0, cluster_.spec("stolen", 0)).is_ok());
+  JobSpec spec = cluster_.spec("stolen", 1);
+  spec.token = rank_token(Cluster::token(), "stolen", Rank{2});
+  ASSERT_TRUE(cluster_.register_on(1, spec).is_ok());
+  int joins = 0;
+  cluster_.router().filter = [&](int from, int, Envelope& envelope) {
+    joins += from == 1 && std::holds_alternative<core::Join>(envelope.message.body);
+    return true;
+  };
+  for (const int rank : {0, 1}) ASSERT_NE(cluster_.attach("stolen", Rank{rank}), nullptr);
+  std::vector<std::unique_ptr<FakeSession>> sessions;
+  for (const int rank : {2, 3}) {
+    session::Attach attach = cluster_.attach_of("stolen", Rank{rank});
+    cluster_.give_token(attach, spec.token);
+    sessions.push_back(std::make_unique<FakeSession>(attach));
+    ASSERT_TRUE(cluster_.engine(1).on_attach(*sessions.back()).is_ok());
+  }
+  EXPECT_TRUE(cluster_.run_until([&] { return joins >= 4; }));
+  EXPECT_EQ(cluster_.snapshot(0, "stolen").state, "forming");
+  for (const auto& session : sessions) cluster_.engine(1).on_detached(*session);
 }
 
 TEST_F(EngineAttach, AStartWithAWrongProofIsDropped) {

@@ -377,7 +377,7 @@ TEST(EngineFailure, AJobThatIsStartedAgainBegins) {
   spec.token = std::string(limits::kTokenBytes, 'n');
   ASSERT_TRUE(cluster.register_on(1, spec, {}).is_ok());
   session::Attach attach = cluster.attach_of("job", Rank{1});
-  attach.token = spec.token;
+  cluster.give_token(attach, spec.token);
   FakeSession early(attach);
   ASSERT_TRUE(cluster.engine(1).on_attach(early).is_ok());
   cluster.settle();
@@ -385,7 +385,7 @@ TEST(EngineFailure, AJobThatIsStartedAgainBegins) {
   spec.self = NodeIndex{0};
   ASSERT_TRUE(cluster.register_on(0, spec, {}).is_ok());
   attach = cluster.attach_of("job", Rank{0});
-  attach.token = spec.token;
+  cluster.give_token(attach, spec.token);
   FakeSession other(attach);
   ASSERT_TRUE(cluster.engine(0).on_attach(other).is_ok());
   EXPECT_TRUE(cluster.run_until([&] { return !early.places.empty() && !other.places.empty(); }));

@@ -147,9 +147,10 @@ class HostileClientTest(IntegrationTest):
         self.start_daemons("alpha")
         theirs, ours = rf"\b{VERSION + 7}\b", rf"\b{VERSION}\b"
         self.assert_refused("other-version", rf"^refused -9: .*({theirs}.*{ours}|{ours}.*{theirs})")
-        self.assert_refused("wrong-token", r"^refused -10: process \d+ has the wrong token for job \S+")
+        self.assert_refused("wrong-token", r"^refused -10: process \d+ has the wrong token for rank 0 of job \S+")
         self.assert_refused("unknown-job", r"^refused -11: .*no-such-job.*alpha.*ruedarun")
-        self.assert_refused("wrong-rank", r"^refused -1: .*rank 0, not 77")
+        self.assert_refused("wrong-rank", r"^refused -10: .*wrong token for rank 77 of job .* RANK ")
+        self.assert_refused("another-rank", r"^refused -10: .*wrong token for rank 1 of job ")
 
     def test_another_user(self):
         if os.geteuid() != 0:

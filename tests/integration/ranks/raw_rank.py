@@ -77,6 +77,12 @@ def wrong_rank():
     wrong_attach(rank=77)
 
 
+def another_rank():
+    """Says with a token of its own that it is the other rank of the node."""
+    other = 1 - int(os.environ["RANK"])
+    wrong_attach(rank=other, local_rank=other)
+
+
 def lingering():
     """Sends, in place of an arena, a socket whose last close sleeps until the other end is gone."""
     print(f"pid {os.getpid()}", flush=True)
@@ -122,6 +128,7 @@ WAYS = {
     "wrong-token": wrong_token,
     "unknown-job": unknown_job,
     "wrong-rank": wrong_rank,
+    "another-rank": another_rank,
 }
 
 

@@ -11,7 +11,7 @@ import socket
 import struct
 
 MAGIC = 0x41445552
-VERSION = 14
+VERSION = 15
 ATTACH, ATTACH_REPLY, STARTED, FAILED, ARENA_ADD, _, INTERN, REPLY, DETACH = range(1, 10)
 RING_HEADER_BYTES = 4096
 ATTACH_REPLY_FORMAT = "<iIII1024s"
@@ -21,6 +21,11 @@ TAIL_OFFSET = 64
 
 def text_of(raw):
     return raw.split(b"\0", 1)[0].decode()
+
+
+def own_token():
+    """Returns the token of this rank. The descriptor stays open, for a program of the rank that comes after this one."""
+    return bytes.fromhex(os.pread(int(os.environ["RUEDA_JOB_TOKEN_FD"]), 64, 0).decode())
 
 
 class RawClient:
@@ -66,7 +71,7 @@ class RawClient:
     def attach(self, *, job=None, token=None, rank=None, local_rank=None, version=VERSION):
         """Returns (code, text) of the daemon's answer."""
         job = job if job is not None else os.environ["RUEDA_JOB_ID"]
-        token = token if token is not None else bytes.fromhex(os.environ["RUEDA_JOB_TOKEN"])
+        token = token if token is not None else own_token()
         rank = rank if rank is not None else int(os.environ["RANK"])
         local_rank = local_rank if local_rank is not None else int(os.environ["LOCAL_RANK"])
         self.send(ATTACH, struct.pack("<64s32sii", job.encode(), token, rank, local_rank), version=version)
