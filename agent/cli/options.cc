@@ -16,6 +16,7 @@
 #include "agent/base/text.h"
 #include "agent/cli/hosts.h"
 #include "agent/cli/presets.h"
+#include "agent/rendezvous/munge.h"
 #include "agent/rendezvous/rendezvous_secret.h"
 #include "daemon/base/limits.h"
 
@@ -137,8 +138,13 @@ void take_times(const Seconds& seconds, Options& options) {
   options.grace_ms = static_cast<int64_t>(seconds.grace * 1000);
 }
 
+struct RendezvousFlags {
+  std::string auth;
+  std::string secret_file;
+};
+
 Flags add_flags(CLI::App& app, Options& options, Seconds& seconds, ElasticSettings& elastic,
-                std::string& hosts, bool& no_prefix, std::string& secret_file,
+                std::string& hosts, bool& no_prefix, RendezvousFlags& rendezvous,
                 std::string& nnodes) {
   Flags flags;
   flags.np = app.add_option("--np,--nproc-per-node", options.ranks,
@@ -160,7 +166,12 @@ Flags add_flags(CLI::App& app, Options& options, Seconds& seconds, ElasticSettin
   flags.rdzv_endpoint = app.add_option("--rdzv-endpoint", options.rdzv_endpoint,
                                        "HOST:PORT on node 0 where the nodes meet");
   app.add_option("--rdzv-id", options.rdzv_id, "Nodes with differing ids never meet");
-  app.add_option("--rdzv-secret-file", secret_file,
+  app.add_option("--rdzv-auth", rendezvous.auth,
+                 "How nodes show each other that they are of one job: secret, munge (all have "
+                 "the same MUNGE key and user), none (or $RUEDA_RDZV_AUTH; default: secret if "
+                 "there is one, else none)")
+      ->check(CLI::IsMember({"secret", "munge", "none"}));
+  app.add_option("--rdzv-secret-file", rendezvous.secret_file,
                  "A file with what all nodes of the job know and nobody else, 16 bytes at least: "
                  "without it nobody is let in (or the secret itself in $RUEDA_RDZV_SECRET)");
   flags.socket = app.add_option("--socket", options.socket,
@@ -256,6 +267,7 @@ struct JobFlag {
   const char* variable;
 };
 constexpr std::array kJobFlags{
+    JobFlag{"--rdzv-auth", "RUEDA_RDZV_AUTH"},
     JobFlag{"--coordination", "RUEDA_COORDINATION"},
     JobFlag{"--fusion-threshold", "RUEDA_FUSION_THRESHOLD"},
     JobFlag{"--lock-after", "RUEDA_LOCK_AFTER"},
@@ -456,6 +468,33 @@ std::string find_secret(const std::string& file,
   return check_secret(secret, "$RUEDA_RDZV_SECRET").message();
 }
 
+// Settles how nodes know each other. Returns "" if that can be done.
+std::string find_auth(const RendezvousFlags& flags,
+                      const std::map<std::string, std::string>& environment, Options& options) {
+  const bool is_other = flags.auth == "munge" || flags.auth == "none";
+  if (is_other && !flags.secret_file.empty()) {
+    return "--rdzv-auth " + flags.auth +
+           " has no use for a secret, so --rdzv-secret-file cannot go with it";
+  }
+  if (flags.auth == "none") return "";
+  if (flags.auth == "munge") {
+    if (options.nnodes == 1 && !options.is_for_rank) return "";  // Nobody meets.
+    Result<std::shared_ptr<const Munge>> munge = Munge::load();
+    if (!munge.is_ok()) return munge.status().message();
+    options.rdzv_auth = RendezvousAuth::with_munge(std::move(munge).value());
+    return "";
+  }
+  std::string secret;
+  const std::string wrong = find_secret(flags.secret_file, environment, secret);
+  if (!wrong.empty()) return wrong;
+  if (secret.empty() && flags.auth == "secret") {
+    return "--rdzv-auth secret needs one: give all nodes the same --rdzv-secret-file, or "
+           "$RUEDA_RDZV_SECRET";
+  }
+  if (!secret.empty()) options.rdzv_auth = RendezvousAuth::with_secret(std::move(secret));
+  return "";
+}
+
 // Reads "N" or "MIN:MAX". Returns "" if that is what it is.
 std::string read_nnodes(const std::string& text, Options& options) {
   const auto number = [](const std::string& part) {
@@ -560,7 +599,8 @@ std::string conflict_of_late_nodes(const Options& options) {
     return "";
   }
   return "--nnodes " + std::to_string(options.min_nodes) + ":" + std::to_string(options.nnodes) +
-         " lets nodes in as long as the job lasts: give all of them the same --rdzv-secret-file";
+         " lets nodes in as long as the job lasts: give all of them the same --rdzv-secret-file, "
+         "or --rdzv-auth munge";
 }
 
 }  // namespace
@@ -568,7 +608,7 @@ std::string conflict_of_late_nodes(const Options& options) {
 bool may_come_late(const Options& options) {
   if (!options.elastic || options.nnodes == 1) return false;
   const auto endpoint = parse_host_port(options.rdzv_endpoint);
-  return !options.rdzv_secret.empty() || (endpoint && is_loopback(endpoint->host));
+  return !options.rdzv_auth.is_none() || (endpoint && is_loopback(endpoint->host));
 }
 
 ParseOutcome parse_options(const std::vector<std::string>& arguments,
@@ -582,10 +622,10 @@ ParseOutcome parse_options(const std::vector<std::string>& arguments,
   app.formatter(std::make_shared<UsageFormatter>());
   app.set_version_flag("--version", std::string("ruedarun ") + RUEDA_VERSION);
   std::string hosts;
-  std::string secret_file;
+  RendezvousFlags rendezvous;
   std::string nnodes = "1";
   const Flags flags =
-      add_flags(app, options, seconds, elastic, hosts, no_prefix, secret_file, nnodes);
+      add_flags(app, options, seconds, elastic, hosts, no_prefix, rendezvous, nnodes);
   add_agreement_flags(app, options.agreement);
   set_advanced_apart(app);
 
@@ -623,7 +663,7 @@ ParseOutcome parse_options(const std::vector<std::string>& arguments,
   }
   if (conflict.empty()) conflict = conflict_of_discovery(flags);
   if (conflict.empty()) conflict = conflict_in(options, flags);
-  if (conflict.empty()) conflict = find_secret(secret_file, environment, options.rdzv_secret);
+  if (conflict.empty()) conflict = find_auth(rendezvous, environment, options);
   if (conflict.empty()) conflict = conflict_of_late_nodes(options);
   if (!conflict.empty()) return usage_error(conflict);
   take_times(seconds, options);

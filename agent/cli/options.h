@@ -8,6 +8,7 @@
 
 #include "agent/cli/agreement_settings.h"
 #include "agent/cli/elastic_settings.h"
+#include "agent/rendezvous/rendezvous_auth.h"
 #include "daemon/base/status.h"
 
 namespace rueda::agent {
@@ -23,9 +24,8 @@ struct Options {
   int node_rank = 0;
   std::string rdzv_endpoint;
   std::string rdzv_id;
-  // The secret of the rendezvous, from --rdzv-secret-file or $RUEDA_RDZV_SECRET. It is empty if
-  // there is none.
-  std::string rdzv_secret;
+  // By what nodes show each other that they are of one job.
+  RendezvousAuth rdzv_auth;
   // The socket of a daemon that runs already. It is empty if none was named (see
   // use_default_socket() in bringup.cc).
   std::string socket;
@@ -78,7 +78,7 @@ ParseOutcome parse_options(const std::vector<std::string>& arguments,
                            const std::map<std::string, std::string>& environment);
 
 // Returns whether nodes may come to the rendezvous when the others have met: in an elastic job on
-// several nodes that has a secret, or whose rendezvous nobody reaches from elsewhere.
+// several nodes whose rendezvous lets no stranger in, or which nobody reaches from elsewhere.
 bool may_come_late(const Options& options);
 
 // Returns the mode of coordination that the command line, its preset or the variables name; "" if

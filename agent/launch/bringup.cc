@@ -293,19 +293,21 @@ void Bringup::meet() {
 // one.
 bool Bringup::awaits_last_call() const {
   return options_.node_rank == 0 && options_.min_nodes > 0 &&
-         options_.min_nodes < options_.nnodes && !options_.rdzv_secret.empty();
+         options_.min_nodes < options_.nnodes && !options_.rdzv_auth.is_none();
 }
 
 RendezvousSetting Bringup::rendezvous_setting() {
   const std::string host = parse_host_port(options_.rdzv_endpoint)->host;
-  if (options_.rdzv_secret.empty() && !is_loopback(host)) {
-    events_.on_note("without --rdzv-secret-file the rendezvous at " + options_.rdzv_endpoint +
-                    " gives the job's token to whoever is the first to come as a node of it");
+  if (options_.rdzv_auth.is_none() && !is_loopback(host)) {
+    events_.on_note("the rendezvous at " + options_.rdzv_endpoint +
+                    " gives the job's token to whoever is the first to come as a node of it, and "
+                    "sends it in clear: give all nodes the same --rdzv-secret-file, or --rdzv-auth "
+                    "munge");
   }
   return {options_.rdzv_endpoint,
           options_.nnodes,
           options_.rdzv_id,
-          options_.rdzv_secret,
+          options_.rdzv_auth,
           Meeting::kNodes,
           [this, gate = gate_](const std::string& text) {
             gate->post([this, text] { events_.on_note(text); });
@@ -322,7 +324,7 @@ void Bringup::enter() {
       endpoint,
       {options_.node_rank, options_.nnodes, options_.ranks, node.node_id, node.control_address,
        options_.rdzv_id, launcher_, guesses_host_, incarnation_, options_.min_nodes},
-      options_.rdzv_secret, options_.start_timeout_ms,
+      options_.rdzv_auth, options_.start_timeout_ms,
       {[this, gate = gate_](Result<JobLayout> outcome) {
          gate->post([this, outcome = std::move(outcome)] {
            running_ ? on_entered_again(outcome.status()) : on_entered(outcome);
@@ -364,7 +366,7 @@ void Bringup::on_entered(Result<JobLayout> outcome) {
     is_over_ = true;
     retry_after_ = kFirstRetryAfter;
     const JobLayout& job = outcome.value();
-    if (options_.elastic && options_.node_rank != 0 && !options_.rdzv_secret.empty()) {
+    if (options_.elastic && options_.node_rank != 0 && !options_.rdzv_auth.is_none()) {
       running_ = JobIdentity{job.job_id, job.token, job.master_addr, job.master_port};
     }
     events_.on_ready(std::move(outcome).value());

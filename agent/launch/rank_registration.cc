@@ -161,12 +161,13 @@ class RankRegistration {
     if (launch_.rank == 0) {
       Result<JobIdentity> identity = make_identity(is_here ? "127.0.0.1" : endpoint->host);
       if (!identity.is_ok()) return identity.status();
-      if (!is_here && options_.rdzv_secret.empty() && !is_loopback(endpoint->host)) {
-        say("without RUEDA_RDZV_SECRET the rendezvous at " + place_ +
-            " gives the job's token to whoever is the first to come as a rank of it");
+      if (!is_here && options_.rdzv_auth.is_none() && !is_loopback(endpoint->host)) {
+        say("the rendezvous at " + place_ +
+            " gives the job's token to whoever is the first to come as a rank of it, and sends it "
+            "in clear: set RUEDA_RDZV_SECRET, or RUEDA_RDZV_AUTH=munge, for all ranks");
       }
       auto server = RendezvousServer::start(
-          {place_, launch_.size, launch_.id, options_.rdzv_secret, Meeting::kRanks, say},
+          {place_, launch_.size, launch_.id, options_.rdzv_auth, Meeting::kRanks, say},
           std::move(identity).value());
       if (!server.is_ok()) return server.status();
       server_ = std::move(server).value();
@@ -189,7 +190,7 @@ class RankRegistration {
     for (;;) {
       Promised<Result<JobLayout>> outcome;
       const auto call = RendezvousCall::start(
-          server_ ? server_->local_endpoint() : place_, arrival, options_.rdzv_secret,
+          server_ ? server_->local_endpoint() : place_, arrival, options_.rdzv_auth,
           std::max<int64_t>(deadline_ms_ - steady_now_ms(), 0) + kStaysMs,
           {[&outcome](Result<JobLayout> found) { outcome.give(std::move(found)); },
            [this](const std::string& missing) {

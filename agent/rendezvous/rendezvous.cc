@@ -43,10 +43,12 @@ grpc::Status to_grpc(const Status& status) {
 // other.
 class Waiter final : public grpc::ServerWriteReactor<v1::EnterReply> {
  public:
-  Waiter(Nonces nonces, std::function<void(Waiter*)> on_cancel)
-      : nonces_(std::move(nonces)), on_cancel_(std::move(on_cancel)) {}
+  // `key` is that of its meeting, under which it is sent the token; it is empty if there is none.
+  Waiter(Nonces nonces, std::string key, std::function<void(Waiter*)> on_cancel)
+      : nonces_(std::move(nonces)), key_(std::move(key)), on_cancel_(std::move(on_cancel)) {}
 
   const Nonces& nonces() const { return nonces_; }
+  const std::string& key() const { return key_; }
   // Replaces a reply that has not gone out yet.
   void tell(v1::EnterReply reply) {
     const MutexLock lock(mutex_);
@@ -89,6 +91,7 @@ class Waiter final : public grpc::ServerWriteReactor<v1::EnterReply> {
   }
 
   const Nonces nonces_;
+  const std::string key_;
   const std::function<void(Waiter*)> on_cancel_;
   Mutex mutex_;
   bool is_writing_ RUEDA_GUARDED_BY(mutex_) = false;
@@ -140,7 +143,8 @@ class Service final : public v1::Rendezvous::CallbackService {
                                       const v1::ChallengeRequest*,
                                       v1::ChallengeReply* reply) override {
     reply->set_nonce(nonce_);
-    reply->set_wants_secret(!setting_.secret.empty());
+    reply->set_wants_secret(setting_.auth.kind() == RendezvousAuth::Kind::kSecret);
+    reply->set_wants_munge(setting_.auth.kind() == RendezvousAuth::Kind::kMunge);
     auto* const reactor = context->DefaultReactor();
     reactor->Finish(grpc::Status::OK);
     return reactor;
@@ -150,16 +154,17 @@ class Service final : public v1::Rendezvous::CallbackService {
                                                   const v1::EnterRequest* request) override {
     const std::string peer = context->peer();
     Arrival arrival = from_proto(*request);
-    auto* const waiter =
-        new Waiter({nonce_, request->nonce()}, [this, number = arrival.node_rank](Waiter* one) {
-          if (take_out(number, one)) one->end(grpc::Status::CANCELLED);
-        });
+    std::string key;
+    Status status = check_proof(*request, key);
+    auto* const waiter = new Waiter({nonce_, request->nonce()}, key,
+                                    [this, number = arrival.node_rank](Waiter* one) {
+                                      if (take_out(number, one)) one->end(grpc::Status::CANCELLED);
+                                    });
     Waiter* replaced = nullptr;
     Waiter* ousted = nullptr;
     std::map<int, Waiter*> met;
-    Status status = check_proof(*request);
     std::optional<JobIdentity> running;
-    if (status.is_ok() && request->has_running()) status = open_running(*request, running);
+    if (status.is_ok() && request->has_running()) status = open_running(*request, key, running);
     {
       const MutexLock lock(mutex_);
       if (status.is_ok()) {
@@ -208,26 +213,33 @@ class Service final : public v1::Rendezvous::CallbackService {
   }
 
  private:
-  Status check_proof(const v1::EnterRequest& request) const {
-    if (setting_.secret.empty()) return Status::ok();
-    const std::string expected =
-        prove_secret(setting_.secret, {nonce_, request.nonce()}, proven_part(request));
-    if (request.nonce().size() == kNonceBytes && is_same_proof(expected, request.proof())) {
-      return Status::ok();
-    }
-    return Status(Code::kPermission,
-                  "its secret is not that of node 0: give all nodes the same --rdzv-secret-file");
+  // Finds the key of the sender's meeting, and checks that the sender knows it.
+  Status check_proof(const v1::EnterRequest& request, std::string& key) const {
+    if (setting_.auth.is_none()) return Status::ok();
+    const Status wrong(Code::kPermission,
+                       "its secret is not that of node 0: give all nodes the "
+                       "same --rdzv-secret-file or --rdzv-auth");
+    if (request.nonce().size() != kNonceBytes) return wrong;
+    const Nonces nonces{nonce_, request.nonce()};
+    const Result<std::string> found = setting_.auth.key_of(nonces, request.credential());
+    if (!found.is_ok()) return found.status();
+    const std::string expected = prove_secret(found.value(), nonces, proven_part(request));
+    if (!is_same_proof(expected, request.proof())) return wrong;
+    key = found.value();
+    return Status::ok();
   }
 
   // Reads what the sender says of the job that runs already.
-  Status open_running(const v1::EnterRequest& request, std::optional<JobIdentity>& running) const {
-    if (setting_.secret.empty()) {
+  Status open_running(const v1::EnterRequest& request, const std::string& key,
+                      std::optional<JobIdentity>& running) const {
+    if (setting_.auth.is_none()) {
       return Status(Code::kInvalidArgument,
-                    "a job that runs is taken up with a --rdzv-secret-file alone");
+                    "a job that runs is taken up with --rdzv-secret-file or --rdzv-auth munge "
+                    "alone");
     }
     const v1::RunningJob& told = request.running();
-    const Result<std::string> token = unseal(setting_.secret, {nonce_, request.nonce()},
-                                             told.sealed_token(), unsealed_part(told));
+    const Result<std::string> token =
+        unseal(key, {nonce_, request.nonce()}, told.sealed_token(), unsealed_part(told));
     if (!token.is_ok()) return token.status();
     running = JobIdentity{told.job_id(), token.value(), told.master_addr(), told.master_port()};
     return Status::ok();
@@ -347,9 +359,9 @@ class Service final : public v1::Rendezvous::CallbackService {
       const Result<JobLayout> job = layout_for(number);
       if (!job.is_ok()) return job.status();
       v1::EnterReply reply = to_proto(job.value());
-      if (!setting_.secret.empty()) {
+      if (!setting_.auth.is_none()) {
         Result<std::string> sealed =
-            seal(setting_.secret, waiter->nonces(), reply.token(), unsealed_part(reply));
+            seal(waiter->key(), waiter->nonces(), reply.token(), unsealed_part(reply));
         if (!sealed.is_ok()) return sealed.status();
         reply.clear_token();
         reply.set_sealed_token(std::move(sealed).value());

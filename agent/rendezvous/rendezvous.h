@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "agent/base/layout.h"
+#include "agent/rendezvous/rendezvous_auth.h"
 #include "daemon/base/status.h"
 
 namespace rueda::agent {
@@ -118,9 +119,8 @@ struct RendezvousSetting {
   std::string endpoint;  // HOST:PORT or "unix:PATH"
   int nnodes = 0;
   std::string rdzv_id;
-  // A secret that all launchers of the job know and nobody else. If it is empty, the first to come
-  // with a number is admitted.
-  std::string secret;
+  // How launchers know each other. With kNone the first to come with a number is admitted.
+  RendezvousAuth auth;
   Meeting meeting = Meeting::kNodes;
   // Called on a thread of gRPC's when somebody was refused, or an address was taken from a
   // connection.
@@ -162,9 +162,10 @@ class RendezvousCall {
     std::function<void()> ended = {};
   };
   // Waits up to `timeout_ms` for the endpoint and then for the other nodes. `running`, which needs
-  // a secret, says that the caller's job runs already: a node 0 that has begun none takes it up.
+  // another `auth` than kNone, says that the caller's job runs already: a node 0 that has begun
+  // none takes it up.
   static std::unique_ptr<RendezvousCall> start(const std::string& endpoint, const Arrival& arrival,
-                                               const std::string& secret, int64_t timeout_ms,
+                                               const RendezvousAuth& auth, int64_t timeout_ms,
                                                Events events,
                                                std::optional<JobIdentity> running = {});
   // Cancels the attempt; after that nothing is called back. Must not be called from a callback.

@@ -55,10 +55,10 @@ std::shared_ptr<grpc::Channel> channel_to_rendezvous(const std::string& target) 
 class Meeter final : public std::enable_shared_from_this<Meeter>,
                      public grpc::ClientReadReactor<v1::EnterReply> {
  public:
-  Meeter(v1::EnterRequest request, std::string secret, int64_t timeout_ms,
+  Meeter(v1::EnterRequest request, RendezvousAuth auth, int64_t timeout_ms,
          RendezvousCall::Events events, std::optional<JobIdentity> running)
       : request_(std::move(request)),
-        secret_(std::move(secret)),
+        auth_(std::move(auth)),
         running_(std::move(running)),
         deadline_(std::chrono::system_clock::now() + std::chrono::milliseconds(timeout_ms)),
         events_(std::move(events)) {}
@@ -147,41 +147,42 @@ class Meeter final : public std::enable_shared_from_this<Meeter>,
   }
 
   Status prepare() {
-    if (challenge_reply_.wants_secret() == secret_.empty()) {
-      return Status(Code::kPermission,
-                    secret_.empty()
-                        ? "node 0 has a secret, and this node has none: give all nodes the same "
-                          "--rdzv-secret-file"
-                        : "node 0 has no secret, and this node has one: give all nodes the same "
-                          "--rdzv-secret-file");
-    }
-    if (running_ && secret_.empty()) {
+    using Kind = RendezvousAuth::Kind;
+    const Kind wanted = challenge_reply_.wants_munge()    ? Kind::kMunge
+                        : challenge_reply_.wants_secret() ? Kind::kSecret
+                                                          : Kind::kNone;
+    if (Status status = auth_.fits(wanted); !status.is_ok()) return status;
+    if (running_ && auth_.is_none()) {
       return Status(Code::kInvalidArgument, "a running job is told of with a secret alone");
     }
-    if (secret_.empty()) return Status::ok();
+    if (auth_.is_none()) return Status::ok();
     const Result<std::string> nonce = random_bytes(kNonceBytes);
     if (!nonce.is_ok()) return nonce.status();
     if (challenge_reply_.nonce().size() != kNonceBytes) {
       return Status(Code::kVersion, "node 0 answers in a way that this version does not know");
     }
     nonces_ = {challenge_reply_.nonce(), nonce.value()};
+    Result<RendezvousAuth::MeetingKey> meeting = auth_.begin(nonces_);
+    if (!meeting.is_ok()) return meeting.status();
+    key_ = meeting.value().bytes;
     request_.set_nonce(nonces_.client);
+    request_.set_credential(meeting.value().credential);
     if (running_) {
       v1::RunningJob job = to_proto(*running_, "");
-      Result<std::string> sealed = seal(secret_, nonces_, running_->token, unsealed_part(job));
+      Result<std::string> sealed = seal(key_, nonces_, running_->token, unsealed_part(job));
       if (!sealed.is_ok()) return sealed.status();
       job.set_sealed_token(std::move(sealed).value());
       *request_.mutable_running() = std::move(job);
     }
-    request_.set_proof(prove_secret(secret_, nonces_, proven_part(request_)));
+    request_.set_proof(prove_secret(key_, nonces_, proven_part(request_)));
     return Status::ok();
   }
 
   Result<JobLayout> take_layout() {
     if (!layout_) return Status(Code::kUnavailable, "node 0 has said nothing");
-    if (!secret_.empty()) {
+    if (!auth_.is_none()) {
       Result<std::string> token =
-          unseal(secret_, nonces_, layout_->sealed_token(), unsealed_part(*layout_));
+          unseal(key_, nonces_, layout_->sealed_token(), unsealed_part(*layout_));
       if (!token.is_ok()) return token.status();
       layout_->set_token(std::move(token).value());
     }
@@ -201,7 +202,7 @@ class Meeter final : public std::enable_shared_from_this<Meeter>,
   }
 
   v1::EnterRequest request_;
-  const std::string secret_;
+  const RendezvousAuth auth_;
   const std::optional<JobIdentity> running_;
   const std::chrono::system_clock::time_point deadline_;
   const RendezvousCall::Events events_;
@@ -217,6 +218,7 @@ class Meeter final : public std::enable_shared_from_this<Meeter>,
   v1::EnterReply reply_;
   std::optional<v1::EnterReply> layout_;
   Nonces nonces_;
+  std::string key_;  // Of this meeting.
   const std::shared_ptr<DoneLatch> ended_ = std::make_shared<DoneLatch>();
 };
 
@@ -233,10 +235,10 @@ class CallHandle final : public RendezvousCall {
 
 std::unique_ptr<RendezvousCall> RendezvousCall::start(const std::string& endpoint,
                                                       const Arrival& arrival,
-                                                      const std::string& secret, int64_t timeout_ms,
-                                                      Events events,
+                                                      const RendezvousAuth& auth,
+                                                      int64_t timeout_ms, Events events,
                                                       std::optional<JobIdentity> running) {
-  auto meeter = std::make_shared<Meeter>(to_proto(arrival), secret, timeout_ms, std::move(events),
+  auto meeter = std::make_shared<Meeter>(to_proto(arrival), auth, timeout_ms, std::move(events),
                                          std::move(running));
   meeter->start(endpoint);
   return std::make_unique<CallHandle>(std::move(meeter));

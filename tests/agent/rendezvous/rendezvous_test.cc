@@ -24,13 +24,19 @@ using testing::HasSubstr;
 
 const std::string kSecret(32, 's');
 
+RendezvousAuth auth_by(const std::string& secret) {
+  return secret.empty() ? RendezvousAuth() : RendezvousAuth::with_secret(secret);
+}
+
 // Holds what nodes are told at one rendezvous of two nodes.
 class Place {
  public:
-  explicit Place(std::string secret = "", const std::string& host = "127.0.0.1")
+  explicit Place(const std::string& secret = "", const std::string& host = "127.0.0.1")
+      : Place(auth_by(secret), host) {}
+  explicit Place(RendezvousAuth auth, const std::string& host = "127.0.0.1")
       : port(free_port().value()) {
     auto started = RendezvousServer::start(
-        {join_host_port(host, port), 2, "id", std::move(secret), Meeting::kNodes,
+        {join_host_port(host, port), 2, "id", std::move(auth), Meeting::kNodes,
          [this](const std::string& text) {
            const std::lock_guard lock(mutex);
            notes += text + "\n";
@@ -52,11 +58,13 @@ class Place {
 
 class Node {
  public:
-  Node(const Place& place, int number, const std::string& secret = "") {
+  Node(const Place& place, int number, const std::string& secret = "")
+      : Node(place, number, auth_by(secret)) {}
+  Node(const Place& place, int number, const RendezvousAuth& auth) {
     const std::string name = "n" + std::to_string(number);
     call = RendezvousCall::start(
         place.server->local_endpoint(),
-        {number, 2, 1, name, name + ":1", "id", new_launcher().value()}, secret, 20'000,
+        {number, 2, 1, name, name + ":1", "id", new_launcher().value()}, auth, 20'000,
         {[this](Result<JobLayout> found) { met.set_value(found); },
          [this](const std::string&) { std::call_once(first, [this] { came.set_value(); }); }});
   }
@@ -99,15 +107,17 @@ TEST(RendezvousMeeting, WhoDoesNotKnowTheSecretIsRefusedAndTold) {
 }
 
 TEST(RendezvousMeeting, TheFirstOneOfANumberWins) {
-  Place place;
-  Node first(place, 1);
-  first.came.get_future().wait();
-  Node second(place, 1);
-  EXPECT_THAT(second.outcome().status().message(), HasSubstr("two nodes say --node-rank 1"));
-  Node zero(place, 0);
-  EXPECT_TRUE(zero.outcome().is_ok());
-  EXPECT_TRUE(first.outcome().is_ok());
-  EXPECT_THAT(place.said(), HasSubstr("refused who came as node 1"));
+  for (const std::string& secret : {std::string(), kSecret}) {
+    Place place(secret);
+    Node first(place, 1, secret);
+    first.came.get_future().wait();
+    Node second(place, 1, secret);
+    EXPECT_THAT(second.outcome().status().message(), HasSubstr("two nodes say --node-rank 1"));
+    Node zero(place, 0, secret);
+    EXPECT_TRUE(zero.outcome().is_ok());
+    EXPECT_TRUE(first.outcome().is_ok());
+    EXPECT_THAT(place.said(), HasSubstr("refused who came as node 1"));
+  }
 }
 
 // Each coming leaves a connection, which costs as much as a stranger's.
@@ -123,7 +133,7 @@ TEST(RendezvousMeeting, NobodyComesWithoutEnd) {
     auto told = std::make_shared<std::once_flag>();
     const auto answer = [&answered, told] { std::call_once(*told, [&] { answered.set_value(); }); };
     calls.push_back(
-        RendezvousCall::start(place.server->local_endpoint(), again, "", 20'000,
+        RendezvousCall::start(place.server->local_endpoint(), again, {}, 20'000,
                               {[&, answer](const Result<JobLayout>& found) {
                                  if (found.status().code() == Code::kInvalidArgument) {
                                    std::call_once(once, [&] { refused.set_value(found.status()); });
@@ -161,7 +171,7 @@ class ElasticPlace {
         RendezvousServer::start({"127.0.0.1:" + std::to_string(free_port().value()),
                                  3,
                                  "id",
-                                 secret_,
+                                 auth_by(secret_),
                                  Meeting::kNodes,
                                  {},
                                  min_nodes_,
@@ -187,7 +197,7 @@ class ElasticPlace {
     Arrival arrival{number, 3, 1, node, node + ":1", rdzv_id, new_launcher().value()};
     arrival.min_nodes = min_nodes_;
     visit->call = RendezvousCall::start(
-        server->local_endpoint(), arrival, secret_, 20'000,
+        server->local_endpoint(), arrival, auth_by(secret_), 20'000,
         {[own](Result<JobLayout> found) { own->met.set_value(std::move(found)); },
          [own](const std::string&) {
            std::call_once(own->first, [own] { own->came.set_value(); });
