@@ -270,6 +270,8 @@ void Bringup::lay_out_here() {
 }
 
 void Bringup::meet() {
+  const Status checked = options_.rdzv_auth.check();
+  if (!checked.is_ok()) return fail(checked.message());
   if (options_.node_rank == 0) {
     Result<JobIdentity> identity = make_identity(parse_host_port(options_.rdzv_endpoint)->host);
     if (!identity.is_ok()) return fail(identity.status().message());

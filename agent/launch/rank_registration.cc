@@ -158,6 +158,8 @@ class RankRegistration {
     const Result<OwnHost> host = is_here ? Result<OwnHost>(OwnHost{"127.0.0.1", false})
                                          : own_host_towards(endpoint->host, endpoint->port);
     if (!host.is_ok()) return host.status();
+    const Status checked = options_.rdzv_auth.check();
+    if (!checked.is_ok()) return checked;
     if (launch_.rank == 0) {
       Result<JobIdentity> identity = make_identity(is_here ? "127.0.0.1" : endpoint->host);
       if (!identity.is_ok()) return identity.status();

@@ -37,6 +37,13 @@ RendezvousAuth RendezvousAuth::with_munge(std::shared_ptr<const Munge> munge) {
   return out;
 }
 
+Status RendezvousAuth::check() const {
+  if (kind_ != Kind::kMunge) return Status::ok();
+  const Status status = munge_->encode("").status();
+  if (status.is_ok()) return status;
+  return {status.code(), "--rdzv-auth munge: " + status.message()};
+}
+
 Result<RendezvousAuth::MeetingKey> RendezvousAuth::begin(const Nonces& nonces) const {
   if (kind_ == Kind::kSecret) return MeetingKey{secret_, ""};
   Result<std::string> key = random_bytes(kKeyBytes);

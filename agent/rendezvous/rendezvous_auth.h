@@ -26,6 +26,10 @@ class RendezvousAuth {
   Kind kind() const { return kind_; }
   bool is_none() const { return kind_ == Kind::kNone; }
 
+  // Returns what is missing on this machine, so that a launcher can say so before it waits for
+  // others. It asks munged for a credential that nobody gets.
+  Status check() const;
+
   // What a meeting is protected by: the secret, or a key that one client has made up for it.
   struct MeetingKey {
     std::string bytes;       // for prove_secret(), seal() and unseal()

@@ -73,7 +73,11 @@ TEST(Munge, WithAnotherKeyOrWithoutMungedNothingIsRead) {
   }
   EXPECT_EQ(munge->decode(credential).status().code(), Code::kUnavailable);
   EXPECT_THAT(munge->encode("a key").status().message(), HasSubstr("is munged running"));
+  EXPECT_THAT(RendezvousAuth::with_munge(munge).check().message(),
+              testing::AllOf(HasSubstr("--rdzv-auth munge"), HasSubstr("is munged running")));
+  EXPECT_TRUE(RendezvousAuth().check().is_ok());
   one.enter();
+  EXPECT_TRUE(RendezvousAuth::with_munge(munge).check().is_ok());
   EXPECT_EQ(munge->decode("MUNGE:00").status().code(), Code::kPermission);
 }
 
