@@ -296,6 +296,26 @@ constexpr std::array kJobFlags{
     JobFlag{"--stall-shutdown-seconds", "RUEDA_STALL_SHUTDOWN_TIME_SECONDS"},
 };
 
+// Defines what the job's daemons must have been started with.
+void add_daemon_flags(CLI::App& app, AgreementSettings& settings) {
+  app.add_option("--transport", settings.transport,
+                 "The transport of the job's daemons, tcp, rdma or grpc: private daemons are "
+                 "started with it, others must have it (or $RUEDA_TRANSPORT; default: any)")
+      ->check(CLI::IsMember({"tcp", "rdma", "grpc"}));
+  app.add_option("--data-protection", settings.data_protection,
+                 "What protects the job's tensors between nodes, encrypt, authenticate or none: "
+                 "private daemons are started with it, others must have it (or "
+                 "$RUEDA_DATA_PROTECTION; default: what the daemons have, which is none for "
+                 "private ones)")
+      ->check(CLI::IsMember({"none", "authenticate", "encrypt"}));
+  app.add_option("--failure-timeout", settings.failure_timeout_seconds,
+                 "Seconds that a node may be silent before it is taken for lost: private daemons "
+                 "are started with it, others must have it (or $RUEDA_FAILURE_TIMEOUT; default: "
+                 "the daemon's, which is 5)")
+      ->check(CLI::Range(0.1, 3600.0))
+      ->check(is_number());
+}
+
 void add_agreement_flags(CLI::App& app, AgreementSettings& settings) {
   app.add_option("--coordination", settings.coordination,
                  "How nodes agree on the order of operations: negotiate, cached, global-sleep, "
@@ -337,22 +357,7 @@ void add_agreement_flags(CLI::App& app, AgreementSettings& settings) {
                  "With --algorithm central: so many of the first nodes are parameter servers, each "
                  "of a part of every tensor (or $RUEDA_SERVERS; default: 1)")
       ->check(CLI::Range(1, static_cast<int>(limits::kMaxNodes)));
-  app.add_option("--transport", settings.transport,
-                 "The transport of the job's daemons, tcp, rdma or grpc: private daemons are "
-                 "started with it, others must have it (or $RUEDA_TRANSPORT; default: any)")
-      ->check(CLI::IsMember({"tcp", "rdma", "grpc"}));
-  app.add_option("--data-protection", settings.data_protection,
-                 "What protects the job's tensors between nodes, encrypt, authenticate or none: "
-                 "private daemons are started with it, others must have it (or "
-                 "$RUEDA_DATA_PROTECTION; default: what the daemons have, which is none for "
-                 "private ones)")
-      ->check(CLI::IsMember({"none", "authenticate", "encrypt"}));
-  app.add_option("--failure-timeout", settings.failure_timeout_seconds,
-                 "Seconds that a node may be silent before it is taken for lost: private daemons "
-                 "are started with it, others must have it (or $RUEDA_FAILURE_TIMEOUT; default: "
-                 "the daemon's, which is 5)")
-      ->check(CLI::Range(0.1, 3600.0))
-      ->check(is_number());
+  add_daemon_flags(app, settings);
   app.add_option("--preset", settings.preset,
                  "The flags that stand for a system of the literature: baidu, horovod, "
                  "horovod-nccl, grpc-ps, grpc-mpi, grpc-verbs, mpi-opt, cambridge-1step, "

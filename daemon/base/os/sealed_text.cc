@@ -26,7 +26,9 @@ Result<UniqueFd> make_sealed_text(const char* name, std::string_view text) {
 Result<std::string> read_sealed_text(int fd, size_t bytes) {
   const Status none(Code::kNotFound, "descriptor " + std::to_string(fd) + " has no sealed text");
   struct stat found {};
-  if (::fcntl(fd, F_GET_SEALS) != kSeals || ::fstat(fd, &found) != 0 ||
+  // There may be others: a system that forbids to execute memfds seals that, too.
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  if (seals < 0 || (seals & kSeals) != kSeals || ::fstat(fd, &found) != 0 ||
       found.st_size != static_cast<off_t>(bytes)) {
     return none;
   }

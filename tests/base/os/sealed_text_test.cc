@@ -24,6 +24,16 @@ TEST(SealedText, CannotBeChanged) {
   EXPECT_EQ(read_sealed_text(fd.get(), 6).value(), "secret");
 }
 
+// Where vm.memfd_noexec is set the kernel adds a seal of its own.
+TEST(SealedText, MayHaveMoreSeals) {
+  const UniqueFd fd(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(::pwrite(fd.get(), "secret", 6, 0), 6);
+  ASSERT_EQ(::fcntl(fd.get(), F_ADD_SEALS,
+                    F_SEAL_FUTURE_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL),
+            0);
+  EXPECT_EQ(read_sealed_text(fd.get(), 6).value(), "secret");
+}
+
 TEST(SealedText, OtherFilesAreNone) {
   EXPECT_EQ(read_sealed_text(-1, 6).status().code(), Code::kNotFound);
   EXPECT_EQ(read_sealed_text(99999, 6).status().code(), Code::kNotFound);

@@ -156,9 +156,10 @@ class SandboxTest : public ::testing::Test {
   bool has_landlock_ = false;
 };
 
-#define NEEDS_SECCOMP()                                                                   \
-  if (!has_seccomp_) GTEST_SKIP() << "this kernel takes no seccomp filter, or this is a " \
-                                     "sanitizer's"
+#define NEEDS_SECCOMP()                                                \
+  if (!has_seccomp_)                                                   \
+  GTEST_SKIP() << "this kernel takes no seccomp filter, or this is a " \
+                  "sanitizer's"
 #define NEEDS_LANDLOCK() \
   if (!has_landlock_) GTEST_SKIP() << "this kernel has no Landlock, or this is a sanitizer's"
 
