@@ -392,8 +392,12 @@ class BeastHttpServer final : public HttpServer {
     const std::string bound = std::to_string(acceptor_->local_endpoint().port());
     accept_retry_.emplace(*context_);
     accept();
-    thread_ = std::thread([this] { context_->run(); });
-    pthread_setname_np(thread_.native_handle(), "rueda-http");
+    thread_ = std::thread([this] {
+      // A thread names itself, because the name of another one is a file, which no sandboxed daemon
+      // writes.
+      ::pthread_setname_np(::pthread_self(), "rueda-http");
+      context_->run();
+    });
     const bool is_v6 = parsed.value().host.find(':') != std::string::npos;
     const std::string host = is_v6 ? "[" + parsed.value().host + "]" : parsed.value().host;
     return host + ":" + bound;

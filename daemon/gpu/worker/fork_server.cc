@@ -164,13 +164,6 @@ Result<std::unique_ptr<ForkServer>> ForkServer::start(std::vector<std::string> c
   return std::unique_ptr<ForkServer>(new ForkServer(pid, std::move(own), program));
 }
 
-// The fork server ends by itself when it sees its socket closed. Within the sandbox both calls are
-// refused, and init takes what is left of the process; elsewhere it would stay as a zombie.
-ForkServer::~ForkServer() {
-  socket_.reset();
-  if (::kill(pid_, SIGKILL) == 0) ::waitpid(pid_, nullptr, 0);
-}
-
 void ForkServer::serve(UniqueFd socket, std::vector<std::string> command) {
   rename_process();
   // A signal that ends the daemon may be sent to all of its processes, but the daemon ends its jobs

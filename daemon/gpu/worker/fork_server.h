@@ -31,7 +31,9 @@ class ForkServer {
   // Forks the fork server for `command`, a program's path and its arguments. The calling process
   // must have no other threads.
   static Result<std::unique_ptr<ForkServer>> start(std::vector<std::string> command);
-  ~ForkServer();
+  // The fork server ends by itself when it sees its socket closed. Nobody waits for it, because
+  // this is the end of the daemon, too, and its sandbox would not let it.
+  ~ForkServer() = default;
   ForkServer(const ForkServer&) = delete;
   ForkServer& operator=(const ForkServer&) = delete;
 

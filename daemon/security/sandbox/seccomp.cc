@@ -82,7 +82,9 @@ constexpr int kPlain[] = {
     SYS_pread64,
     SYS_pwrite64,
     SYS_preadv,
+    SYS_preadv2,
     SYS_pwritev,
+    SYS_pwritev2,
     // Sockets, but for their making.
     SYS_accept4,
     SYS_accept,
@@ -133,6 +135,8 @@ constexpr int kPlain[] = {
     SYS_rseq,
     SYS_getcpu,
     SYS_sched_getaffinity,
+    SYS_sched_getparam,
+    SYS_sched_getscheduler,
     SYS_gettid,
     SYS_rt_sigaction,
     SYS_rt_sigprocmask,

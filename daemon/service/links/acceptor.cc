@@ -182,8 +182,10 @@ Result<uint16_t> Acceptor::bind(const std::string& host, uint16_t port) {
 
 void Acceptor::start(Take take) {
   take_ = std::move(take);
-  thread_ = std::thread([this] { run(); });
-  ::pthread_setname_np(thread_.native_handle(), "rueda-accept");
+  thread_ = std::thread([this] {
+    ::pthread_setname_np(::pthread_self(), "rueda-accept");
+    run();
+  });
 }
 
 void Acceptor::stop() {

@@ -59,9 +59,10 @@ void NameResolver::resolve(const HostPort& address, Callback done) {
     return;
   }
   try {
-    std::thread thread([state = state_] { state->work(); });
-    ::pthread_setname_np(thread.native_handle(), "resolver");
-    thread.detach();
+    std::thread([state = state_] {
+      ::pthread_setname_np(::pthread_self(), "resolver");
+      state->work();
+    }).detach();
   } catch (const std::system_error& error) {
     if (state_->threads == 0) {
       lock.unlock();

@@ -4,7 +4,6 @@
 import socket
 import subprocess
 import threading
-import unittest
 
 import harness
 from harness import IntegrationTest, program, rank, wait_until

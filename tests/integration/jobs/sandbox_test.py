@@ -4,6 +4,7 @@
 import json
 import os
 import re
+import shutil
 import ssl
 import subprocess
 import unittest
@@ -74,6 +75,29 @@ class SandboxTest(IntegrationTest):
             launcher.send(harness.signal.SIGINT)
         job.exit_codes()
         self.assert_job_runs(daemons, [2, 2])
+
+    @unittest.skipUnless(shutil.which("strace"), "strace is not installed (package strace)")
+    def test_nothing_that_a_daemon_does_is_refused(self):
+        """A call that was forgotten fails, and much goes on as if nothing had happened: a doorbell that is not emptied."""
+        calls = {node: os.path.join(self.folder, f"calls-{node}") for node in ("alpha", "beta")}
+        for node in calls:
+            self.install(node, os.path.join(self.folder, f"tls-{node}"))
+        for kind, flags in (("tcp", ["--reduce-threads", "2", "--nodes", "gamma=localhost:1"]), ("grpc", ["--transport", "grpc"])):
+            with self.subTest(kind=kind):
+                # With -D the daemon, and not strace, is the child of this test.
+                daemons = [self.start_daemon(node, "--tls-dir", os.path.join(self.folder, f"tls-{node}"), "--data-loops", "2", *flags,
+                                             inside=["strace", "-D", "-f", "-qq", "-Z", "-o", path]) for node, path in calls.items()]
+                self.needs_both(daemons[0])
+                self.assert_job_runs(daemons, [2, 2])
+                self.assert_job_runs(daemons[:1], [3])
+                for daemon in daemons:
+                    self.assertEqual(self.run_tool(program("ruedactl"), "--socket", daemon.socket, "doctor").returncode, 0)
+                    daemon.send(harness.signal.SIGTERM)
+                    self.assertEqual(daemon.exit_code(), 0, daemon.output())
+                self.assert_nothing_left()  # strace has written what it has seen
+                for path in calls.values():
+                    refused = re.findall(r"(?m)^\d+ +(.*= -1 (?:EPERM|EACCES|ENOSYS) .*)$", harness.read_text(path))
+                    self.assertEqual([line for line in refused if "clone3" not in line], [])
 
     def test_who_asks_is_told(self):
         daemon = self.start_daemon("alpha")
