@@ -16,6 +16,7 @@ namespace {
 
 // A neighbour sends its hello with its first packet.
 constexpr int64_t kMaxHelloMs = 1'000;
+constexpr int64_t kGraceMs = 100;
 
 }  // namespace
 
@@ -32,6 +33,11 @@ void Handshake::set_deadline(int64_t after_ms) {
   deadline_.expires_after(std::chrono::milliseconds(after_ms));
   deadline_.async_wait([self = shared_from_this(), after_ms](const error_code& cancelled) {
     if (cancelled || self->listener_ == nullptr) return;
+    // This process may not have run for a while. Then the confirmation has come, most likely, and
+    // whoever sent it takes the channel for open: it is read first.
+    if (self->answered_ != nullptr && !std::exchange(self->has_grace_, true)) {
+      return self->set_deadline(kGraceMs);
+    }
     const std::string within = " within " + std::to_string(after_ms) + " ms";
     self->fail(self->is_early_ ? Status(Code::kNotFound, describe(self->hello_.id) +
                                                              " was not expected here" + within)
@@ -72,7 +78,7 @@ void Handshake::on_hello() {
   }
   if (expectation->is_claimed) return fail(open_already());
   answered_ = expectation;
-  set_deadline(std::min(timeout_ms_, kMaxHelloMs));
+  set_deadline(timeout_ms_);
   const Upgrader* const upgrader = listener_->upgrader();
   if (!(geometry_of(hello_) == listener_->geometry_of(expectation->options))) {
     answer(HelloAnswer::kOtherGeometry);

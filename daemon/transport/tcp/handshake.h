@@ -58,6 +58,7 @@ class Handshake : public std::enable_shared_from_this<Handshake> {
   int64_t timeout_ms_ = 0;
   Hello hello_;
   bool is_early_ = false;
+  bool has_grace_ = false;  // The deadline of the confirmation has passed once.
   HelloReply reply_;
   HelloConfirm confirm_;
   Listener::ExpectationPtr answered_;  // The channel that the peer is being answered as.
