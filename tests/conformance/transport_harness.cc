@@ -81,18 +81,22 @@ std::vector<Fabric> all_fabrics() {
   for (const Protection protection : {Protection::kAuthenticate, Protection::kEncrypt}) {
     const TcpOptions options{.protection = protection};
     const std::string of = std::string("_") + to_string(protection);
-    const Fabric sealed{"tcp" + of, tcp.any_address, tcp.dead_address, [options] {
+    const Fabric sealed{"tcp" + of, tcp.any_address, tcp.dead_address,
+                        [options] {
                           return [options](boost::asio::io_context& io) {
                             return make_tcp_transport(io, options);
                           };
-                        }};
+                        },
+                        true};
     fabrics.push_back(sealed);
     if (protection == Protection::kEncrypt) fabrics.push_back(striped(sealed, 2));
-    fabrics.push_back({"grpc" + of, grpc.any_address, grpc.dead_address, [options] {
+    fabrics.push_back({"grpc" + of, grpc.any_address, grpc.dead_address,
+                       [options] {
                          return [options](boost::asio::io_context& io) {
                            return make_grpc_transport(io, options);
                          };
-                       }});
+                       },
+                       true});
   }
   boost::asio::io_context probe;
   if (make_tcp_transport(probe)->listen(tcp6.any_address).is_ok()) fabrics.push_back(tcp6);

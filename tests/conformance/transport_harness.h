@@ -33,6 +33,7 @@ struct Fabric {
   std::string dead_address;
   // Makes a factory of transports that can reach each other.
   std::function<TransportFactory()> make_factory;
+  bool is_sealed = false;  // Frames have tags.
 };
 std::vector<Fabric> all_fabrics();
 inline void PrintTo(const Fabric& fabric, std::ostream* out) { *out << fabric.name; }

@@ -131,7 +131,7 @@ class JobBench(unittest.TestCase):
         codes = (0, 1) if os.environ.get("RUEDA_TEST_SANITIZED") == "1" else (0,)
         row, = self.rows_of(self.run_job(2, 2, "growth", "--steps", STEPS), codes)
         self.assertEqual(row[0], STEPS)
-        self.assertRegex(row[2], r"\(4\)$", "two daemons, and a worker of each")
+        self.assertRegex(row[2], r"\(6\)$", "two daemons, and of each a fork server and a worker")
 
     def test_says_that_there_is_no_driver(self):
         done = self.run_job(2, 1, "growth", has_driver=False)

@@ -312,7 +312,8 @@ TEST_F(GpuWorkerTest, AWorkerThatHasGoneLeavesNoDescriptor) {
     EXPECT_THAT(lost_text(), HasSubstr("ended with code 7"));
     end();
   }
-  EXPECT_TRUE(wait_for([&] { return open_descriptors() == before; })) << open_descriptors();
+  // What the first one had may still have been open before.
+  EXPECT_TRUE(wait_for([&] { return open_descriptors() <= before; })) << open_descriptors();
 }
 
 TEST_F(GpuWorkerTest, AWorkerThatHangsUpAndStaysIsKilled) {

@@ -113,7 +113,7 @@ class DataProtectionTest(IntegrationTest):
                 between.spoil()
                 self.assertTrue(wait_until(between.is_spoilt, harness.PATIENCE_S))
                 self.assertNotIn(0, job.exit_codes(), job.output())
-                self.assertIn("was changed on its way", job.output())
+                daemons[1].wait_for(rf"job \S+: what comes from node {daemons[0].node_id} cannot be used: .*was changed on its way")
                 self.assertEqual(daemons[1].metric("rueda_forged_frames_total"), 1)
                 self.assertEqual(daemons[0].metric("rueda_forged_frames_total"), 0)
                 self.assertTrue(all(daemon.is_running() for daemon in daemons))
