@@ -94,6 +94,7 @@ class TcpTransportTest : public ::testing::Test {
   asio::ip::tcp::socket dial() {
     asio::ip::tcp::socket socket(io_);
     socket.connect(*tcp::numeric_endpoint(tcp::parse_host_port(address_).value()));
+    socket.set_option(asio::ip::tcp::no_delay(true));
     return socket;
   }
 

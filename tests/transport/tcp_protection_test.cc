@@ -205,6 +205,22 @@ TEST_F(TcpProtection, AHelloThatIsPlayedBackDoesNotTakeTheChannel) {
   EXPECT_FALSE(reader_.closed);
 }
 
+TEST_F(TcpProtection, AChannelThatIsWithdrawnIsNotConfirmed) {
+  protect(Protection::kNone);
+  expect_channel();
+  const tcp::Hello message = hello_of(Protection::kNone);
+  asio::ip::tcp::socket peer = dial();
+  asio::write(peer, asio::buffer(&message, sizeof(message)));
+  tcp::HelloConfirm confirm;
+  sign(confirm, message, await_reply(peer), token_);
+  transport_->cancel_expect(id_);
+  asio::write(peer, asio::buffer(&confirm, sizeof(confirm)));
+  ASSERT_TRUE(run_until_rejected(1));
+  EXPECT_TRUE(is_hung_up(peer));
+  EXPECT_EQ(log_->count("is not expected any more"), 1);
+  EXPECT_EQ(channel_, nullptr);
+}
+
 TEST_F(TcpProtection, AConfirmationOfAnotherAnswerIsNone) {
   protect(Protection::kNone);
   expect_channel();

@@ -151,9 +151,10 @@ void Handshake::on_confirm() {
     expectation->last_rejection = peer_ + ": " + status.message();
     return fail(status);
   }
-  if (listener_->find(hello_.id) != expectation || expectation->is_claimed) {
-    return fail(open_already());
+  if (listener_->find(hello_.id) != expectation) {
+    return fail(Status(Code::kNotFound, describe(hello_.id) + " is not expected any more"));
   }
+  if (expectation->is_claimed) return fail(open_already());
   expectation->is_claimed = true;
   claimed_ = expectation;
   // The handlers called at the end of both ways may destroy the transport.
