@@ -6,9 +6,6 @@
 #include <utility>
 
 #include <boost/asio/post.hpp>
-#include <spdlog/spdlog.h>
-
-#include "daemon/base/one_line.h"
 
 namespace rueda::engine {
 
@@ -121,11 +118,6 @@ void DataJob::go_on_starting(const Status& probed) {
 
 void DataJob::give_up(NodeIndex peer, const Status& status) {
   if (!faults_.stop()) return;
-  if (status.code() == Code::kInternal || status.code() == Code::kVersion) {
-    // The other end hears that its channel is closed, and may tell of that before this is told.
-    spdlog::warn("job {}: what comes from node {} cannot be used: {}", options_.job,
-                 options_.id(peer), one_line(status.message()));
-  }
   watch_.stop();
   // Nothing is missed where nothing is under way: the node's ranks may have left before it was
   // there.

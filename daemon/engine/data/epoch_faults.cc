@@ -1,6 +1,9 @@
 #include "daemon/engine/data/epoch_faults.h"
 
 #include <boost/asio/post.hpp>
+#include <spdlog/spdlog.h>
+
+#include "daemon/base/one_line.h"
 
 namespace rueda::engine {
 
@@ -16,6 +19,12 @@ void EpochFaults::fail_for_memory(const Operation& operation) {
 // The owner hears of it from a fresh turn, because the caller may be in the middle of an operation.
 void EpochFaults::report_loss(NodeIndex peer, const Status& status, bool is_missed) {
   const std::string& id = options_.id(peer);
+  const bool is_violation = status.code() == Code::kInternal || status.code() == Code::kVersion;
+  if (is_violation && peer != options_.self) {
+    // The other end hears that its channel is closed, and may tell of that before this is told.
+    spdlog::warn("job {}: what comes from node {} cannot be used: {}", options_.job, id,
+                 one_line(status.message()));
+  }
   boost::asio::post(
       loop_, lifetime_.guard(
                  [this, peer, is_missed,
