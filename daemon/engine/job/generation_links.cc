@@ -43,18 +43,18 @@ bool GenerationLinks::has_dialled(LinkId link) const {
 std::optional<core::GenerationMessage> GenerationLinks::open(LinkId link,
                                                              const GenerationPacket& packet) {
   if (!holds(packet.proof, proof_key_)) {
-    if (!std::exchange(has_warned_, true)) {
-      spdlog::warn(
-          "job {}: dropped a message about its next generation that does not prove to belong to "
-          "the "
-          "job; further ones are dropped silently",
-          job_);
-    }
+    warn_once("does not prove to belong to the job");
     return std::nullopt;
   }
   Result<core::GenerationMessage> message = control_plane_.decode(packet.body);
   if (!message.is_ok()) {
     spdlog::warn("job {}: {}", job_, one_line(message.status().message()));
+    return std::nullopt;
+  }
+  const std::string certified = control_plane_.node_of(link);
+  if (const std::string& said = message.value().from.node_id;
+      !certified.empty() && said != certified) {
+    warn_once("speaks for node " + one_line(said) + ", and came from node " + certified);
     return std::nullopt;
   }
   const std::string& from = message.value().from_address;
@@ -68,6 +68,14 @@ std::optional<core::GenerationMessage> GenerationLinks::open(LinkId link,
     if (bound_.insert(link).second) control_plane_.bind(link, job_);
   }
   return std::move(message).value();
+}
+
+void GenerationLinks::warn_once(const std::string& what) {
+  if (std::exchange(has_warned_, true)) return;
+  spdlog::warn(
+      "job {}: dropped a message about its next generation that {}; further ones are dropped "
+      "silently",
+      job_, what);
 }
 
 std::string GenerationLinks::lose(LinkId link) {

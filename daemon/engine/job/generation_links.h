@@ -27,8 +27,9 @@ class GenerationLinks {
   GenerationLinks& operator=(const GenerationLinks&) = delete;
 
   void send(TicksMs now, const std::string& address, const core::GenerationMessage& message);
-  // Returns what the packet says, or nothing if its sender does not know the job's token, or if it
-  // says nothing that can be understood. Its link is needed by the job from then on.
+  // Returns what the packet says, or nothing if its sender does not know the job's token, speaks
+  // for another node than its certificate is for, or says nothing that can be understood. Its link
+  // is needed by the job from then on.
   std::optional<core::GenerationMessage> open(LinkId link, const GenerationPacket& packet);
 
   // Forgets the link. Returns the address that was behind it, or "" if this node has not dialled
@@ -49,6 +50,7 @@ class GenerationLinks {
   // Returns 0 if there are too many.
   LinkId link_to(TicksMs now, const std::string& address);
   bool has_dialled(LinkId link) const;
+  void warn_once(const std::string& what);
 
   ControlPlane& control_plane_;
   const JobId job_;

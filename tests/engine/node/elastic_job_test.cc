@@ -758,5 +758,25 @@ TEST_F(ElasticNodesTest, WhoDoesNotKnowTheTokenIsNotHeard) {
       << "the same from who knows it";
 }
 
+TEST_F(ElasticNodesTest, AMemberDoesNotSpeakForAnotherNodeAboutTheNextGeneration) {
+  std::vector<FakeSession*> all = start_all(1);
+  ASSERT_EQ(all.size(), 3u);
+  cluster_.router().plane(0).certificates = [](LinkId link) {
+    return "n" + std::to_string(link - 1);
+  };
+  core::GenerationMessage forged;
+  forged.from = {"n1", 1};
+  forged.from_address = "control:2001";
+  forged.epoch = Epoch{2};
+  forged.body = core::Present{1, {{"n1", 1}, "control:2001", {}}, true, 0, "made up", false};
+  const std::string body = cluster_.router().plane(2).encode(forged);
+  cluster_.engine(0).on_generation(LinkId{3}, testing::packet_of(Cluster::token(), 2, 0, body));
+  cluster_.settle();
+  for (const FakeSession* session : all) EXPECT_TRUE(session->failures.empty());
+  cluster_.engine(0).on_generation(LinkId{2}, testing::packet_of(Cluster::token(), 1, 0, body));
+  EXPECT_TRUE(cluster_.run_until([&] { return !all[0]->failures.empty(); }))
+      << "the same over its own link";
+}
+
 }  // namespace
 }  // namespace rueda::engine
