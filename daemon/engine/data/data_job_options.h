@@ -27,6 +27,9 @@ struct DataEvents {
   // A node is lost. `is_missed` says that what is under way here cannot end without the node;
   // otherwise its ranks may just have left.
   std::function<void(NodeIndex, const Status&, bool is_missed)> on_channel_lost;
+  // What comes from a node cannot be used: it breaks the rules, or was changed on its way. If this
+  // is not set, the node counts as lost.
+  std::function<void(NodeIndex, const Status&)> on_unusable;
   // The first `rounds` rounds are done of a part's share of an operation whose inputs come round by
   // round, and others are not.
   std::function<void(Seq, uint32_t generation, uint32_t part, int share, int rounds)>

@@ -21,9 +21,15 @@ void EpochFaults::report_loss(NodeIndex peer, const Status& status, bool is_miss
   const std::string& id = options_.id(peer);
   const bool is_violation = status.code() == Code::kInternal || status.code() == Code::kVersion;
   if (is_violation && peer != options_.self) {
-    // The other end hears that its channel is closed, and may tell of that before this is told.
-    spdlog::warn("job {}: what comes from node {} cannot be used: {}", options_.job, id,
-                 one_line(status.message()));
+    const std::string what =
+        "what comes from node " + id + " cannot be used: " + one_line(status.message());
+    spdlog::warn("job {}: {}", options_.job, what);
+    if (options_.events.on_unusable) {
+      boost::asio::post(loop_, lifetime_.guard([this, peer, told = Status(Code::kNodeLost, what)] {
+        options_.events.on_unusable(peer, told);
+      }));
+      return;
+    }
   }
   boost::asio::post(
       loop_, lifetime_.guard(

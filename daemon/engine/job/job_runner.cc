@@ -544,6 +544,11 @@ DataEvents JobRunner::data_events(uint32_t process_set, const std::vector<NodeIn
           step(core::OperationFailed{Seq{}, status});
         }
       });
+  // Nobody waits whether another cause is told: the other end hears no more than that its channel
+  // is closed.
+  events.on_unusable = tell([this](NodeIndex /*place*/, const Status& status) {
+    step(core::OperationFailed{Seq{}, status});
+  });
   return events;
 }
 

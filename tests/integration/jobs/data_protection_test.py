@@ -114,6 +114,9 @@ class DataProtectionTest(IntegrationTest):
                 self.assertTrue(wait_until(between.is_spoilt, harness.PATIENCE_S))
                 self.assertNotIn(0, job.exit_codes(), job.output())
                 daemons[1].wait_for(rf"job \S+: what comes from node {daemons[0].node_id} cannot be used: .*was changed on its way")
+                # Whoever asks first, and at either end: a channel that closed is not the reason.
+                self.assertRegex(job.output(), rf"what comes from node {daemons[0].node_id} cannot be used: .*was changed on its way")
+                self.assertNotRegex(job.output(), "is lost")
                 self.assertEqual(daemons[1].metric("rueda_forged_frames_total"), 1)
                 self.assertEqual(daemons[0].metric("rueda_forged_frames_total"), 0)
                 self.assertTrue(all(daemon.is_running() for daemon in daemons))
