@@ -57,6 +57,7 @@ namespace {
 // and its fork server, which counts as one.
 constexpr int kThreads = 20;
 constexpr std::chrono::seconds kDeliveringEvery{1};
+constexpr std::chrono::seconds kCertificatesEvery{5};
 
 // Returns the value of a label of this node, or "" if the node has no such label.
 std::string label(const Config& config, const std::string& key) {
@@ -324,7 +325,8 @@ class Daemon {
         loop_watch_(watch_loops()),
         signals_(control_loop_, SIGTERM, SIGINT),
         leash_(control_loop_),
-        deliver_timer_(control_loop_) {}
+        deliver_timer_(control_loop_),
+        certificate_timer_(control_loop_) {}
 
   Status start();
   void run() { awake_loop_.run(); }
@@ -337,6 +339,7 @@ class Daemon {
   void tell_protection();
   void refresh_session_metrics();
   void refresh_certificate_metrics();
+  void watch_certificates();
   std::string render_metrics();
   engine::LoopWatch watch_loops();
   void await_signal();
@@ -376,6 +379,7 @@ class Daemon {
   char leash_byte_ = 0;
   bool has_passed_over_ = false;
   boost::asio::steady_timer deliver_timer_;
+  boost::asio::steady_timer certificate_timer_;
   std::atomic<bool> ready_{false};
   std::thread stopper_;
   bool stopping_ = false;
@@ -495,6 +499,7 @@ Status Daemon::start_services() {
   grpc_->serve();  // gRPC tells callers the addresses, all of which are known by now.
   grpc_->set_serving(true);
   ready_ = true;
+  if (credentials_->has_tls()) watch_certificates();
   say_ready();
   return Status::ok();
 }
@@ -595,6 +600,17 @@ void Daemon::await_launchers_end() {
                            if (closed == boost::asio::error::operation_aborted) return;
                            if (!stopping_) stop("its launcher has ended, or ended it");
                          });
+}
+
+// Has the folder look at its files also while nobody connects: whoever is shown a certificate that
+// has ended goes away before this daemon would look.
+void Daemon::watch_certificates() {
+  certificate_timer_.expires_after(kCertificatesEvery);
+  certificate_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (error) return;
+    (void)credentials_->folder()->files();
+    watch_certificates();
+  });
 }
 
 void Daemon::say_ready() {

@@ -78,10 +78,10 @@ Credentials::Credentials(security::Caller::Kind everybody)
 
 Credentials::Credentials(std::shared_ptr<security::TlsFolder> folder)
     : folder_(std::move(folder)), callers_(std::make_unique<Bearers>(folder_)) {
-  const std::string& path = folder_->path();
+  // gRPC would take files that do not fit each other, and then make no connection any more.
+  const security::TlsFolder::Paths paths = folder_->sound_paths();
   const auto provider = std::make_shared<tls::FileWatcherCertificateProvider>(
-      path + '/' + security::kKeyFile, path + '/' + security::kCertificateFile,
-      path + '/' + security::kAuthorityFile, kLookEverySeconds);
+      paths.key, paths.certificate, paths.authorities, kLookEverySeconds);
   tls::TlsServerCredentialsOptions server(provider);
   server.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
   set_up(server, folder_, false);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "daemon/base/fd.h"
+#include "daemon/base/os/sealed_text.h"
 
 namespace rueda::security {
 namespace {
@@ -116,8 +117,10 @@ Result<std::shared_ptr<TlsFolder>> TlsFolder::open(const std::string& path) {
   folder->look();
   if (folder->files_) return folder;
   const Result<std::shared_ptr<const TlsFiles>> read = read_tls_folder(path);
-  return read.is_ok() ? Status(Code::kUnavailable, path + ": its files change all the time")
-                      : read.status();
+  if (!read.is_ok()) return read.status();
+  return Status(Code::kUnavailable, folder->trouble_.empty()
+                                        ? path + ": its files change all the time"
+                                        : folder->trouble_);
 }
 
 void TlsFolder::look() {
@@ -133,13 +136,17 @@ void TlsFolder::look() {
   if (stamp_of(path_) != stamp) return;
   stamp_ = std::move(stamp);
   trouble_ = read.is_ok() ? doubt(*read.value()) : read.status().message();
+  Status replaced;
   if (trouble_.empty()) {
-    replace(*read.value());
+    replaced = replace(*read.value());
   } else if (files_ && revoked) {
     TlsFiles files = *files_;
     files.revoked = *std::move(revoked);
-    replace(std::move(files));
+    replaced = replace(std::move(files));
   }
+  if (replaced.is_ok()) return;
+  trouble_ = path_ + ": " + replaced.message();
+  stamp_.clear();  // The next look tries again.
 }
 
 std::string TlsFolder::doubt(const TlsFiles& files) const {
@@ -162,9 +169,32 @@ std::optional<RevocationList> TlsFolder::read_revoked() const {
   return std::move(list).value();
 }
 
-void TlsFolder::replace(TlsFiles files) {
+Status TlsFolder::replace(TlsFiles files) {
+  std::array<UniqueFd, 3> fresh;
+  const std::array<const std::string*, 3> texts{&files.pair.key, &files.pair.certificate,
+                                                &files.authorities};
+  for (size_t i = 0; i < fresh.size(); ++i) {
+    Result<UniqueFd> made = make_sealed_text("rueda-tls", *texts.at(i));
+    if (!made.is_ok()) return made.status();
+    fresh.at(i) = std::move(made).value();
+  }
+  for (size_t i = 0; i < fresh.size(); ++i) {
+    if (!sound_.at(i).is_open()) {
+      sound_.at(i) = std::move(fresh.at(i));
+    } else if (::dup3(fresh.at(i).get(), sound_.at(i).get(), O_CLOEXEC) < 0) {
+      return {Code::kResourceExhausted, errno_text("cannot replace the files", errno)};
+    }
+  }
   files.version = files_ ? files_->version + 1 : 1;
   files_ = std::make_shared<TlsFiles>(std::move(files));
+  return Status::ok();
+}
+
+TlsFolder::Paths TlsFolder::sound_paths() const {
+  const auto path = [this](size_t which) {
+    return "/proc/self/fd/" + std::to_string(sound_.at(which).get());
+  };
+  return {path(0), path(1), path(2)};
 }
 
 std::shared_ptr<const TlsFiles> TlsFolder::files() {

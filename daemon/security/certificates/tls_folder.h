@@ -4,12 +4,14 @@
 // by one.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "daemon/base/fd.h"
 #include "daemon/base/mutex.h"
 #include "daemon/base/status.h"
 #include "daemon/security/certificates/certificates.h"
@@ -51,6 +53,15 @@ class TlsFolder {
   // somebody else, or lacks the list of revoked certificates that was there. It asks the file
   // system once a second at most.
   std::shared_ptr<const TlsFiles> files();
+  // Where a library that wants paths can read the key, the certificate and the authorities of
+  // files(). They are paths of memory of this process, each of which changes at once, and only to
+  // what is sound. They are good for as long as this object lives.
+  struct Paths {
+    std::string key;
+    std::string certificate;
+    std::string authorities;
+  };
+  Paths sound_paths() const;
   // Says what is wrong with the files that are there now; "" if nothing is.
   std::string trouble();
 
@@ -66,9 +77,12 @@ class TlsFolder {
   std::string doubt(const TlsFiles& files) const RUEDA_REQUIRES(mutex_);
   // Reads the list of revoked certificates alone; nothing if there is none that is sound.
   std::optional<RevocationList> read_revoked() const RUEDA_REQUIRES(mutex_);
-  void replace(TlsFiles files) RUEDA_REQUIRES(mutex_);
+  // Returns kResourceExhausted if no descriptor is left; the files before it stay then.
+  Status replace(TlsFiles files) RUEDA_REQUIRES(mutex_);
 
   const std::string path_;
+  // The memory behind sound_paths(). The numbers of the descriptors stay once they are there.
+  std::array<UniqueFd, 3> sound_;
   Mutex mutex_;
   std::shared_ptr<const TlsFiles> files_ RUEDA_GUARDED_BY(mutex_);
   std::string trouble_ RUEDA_GUARDED_BY(mutex_);

@@ -143,6 +143,24 @@ class TlsTest(IntegrationTest):
                              text=True, timeout=harness.PATIENCE_S, check=True)
         return [entry for entry in json.loads(run.stdout)["jobs"] if entry["state"] == "running"]
 
+    def test_files_that_do_not_fit_each_other_stop_no_connection(self):
+        alpha, beta = self.start_with_certificate("alpha"), self.start_with_certificate("beta")
+        operator = self.issue("operator", "ada")
+        before = self.serial(alpha, "control")
+        with open(os.path.join(self.folder, "tls-alpha", "tls.key"), "w", encoding="utf-8") as file:
+            file.write(harness.read_text(os.path.join(self.issue("node", "alpha"), "tls.key")))
+
+        def doctor_says():
+            return self.ask(alpha, "doctor", bundle=operator)[1]
+
+        self.assertTrue(wait_until(lambda: "the key is not that of the certificate" in doctor_says(), LOOKS_AFTER_S))
+        time.sleep(7)  # gRPC has looked at its files since
+        self.assertEqual(self.serial(alpha, "control"), before)
+        self.assert_job_runs([alpha, beta], [1, 1])
+        self.install("alpha")
+        self.assertTrue(wait_until(lambda: self.serial(alpha, "control") != before, LOOKS_AFTER_S))
+        self.assert_job_runs([alpha, beta], [1, 1])
+
     def test_revoked_certificates_are_refused_at_once(self):
         alpha = self.start_with_certificate("alpha")
         ada, bob = self.issue("operator", "ada"), self.issue("operator", "bob")

@@ -92,6 +92,29 @@ TEST_F(TlsFolderTest, NewFilesCountAndUnsoundOnesDoNot) {
       comes([&] { return folder.trouble().empty() && folder.files()->own.serial != second; }));
 }
 
+TEST_F(TlsFolderTest, WhoWantsPathsReadsWhatHasBeenCheckedAlone) {
+  const auto text_of = [](const std::string& path) {
+    std::ifstream file(path);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  const KeyPair first = issue_for("a");
+  write_pair(first);
+  const auto folder = TlsFolder::open(folder_.path()).value();
+  const TlsFolder::Paths paths = folder->sound_paths();
+  EXPECT_EQ(text_of(paths.key), first.key);
+  EXPECT_EQ(text_of(paths.certificate), first.certificate);
+  EXPECT_EQ(text_of(paths.authorities), authority_.certificate);
+  write(kCertificateFile, issue_for("a").certificate);
+  EXPECT_TRUE(comes([&] { return !folder->trouble().empty(); })) << "the key is another's";
+  EXPECT_EQ(text_of(paths.key), first.key);
+  EXPECT_EQ(text_of(paths.certificate), first.certificate);
+  const KeyPair second = issue_for("a");
+  write_pair(second);
+  EXPECT_TRUE(comes([&] { return folder->trouble().empty(); }));
+  EXPECT_EQ(text_of(paths.key), second.key);
+  EXPECT_EQ(text_of(paths.certificate), second.certificate);
+}
+
 TEST_F(TlsFolderTest, PeersAreRecognisedUntilTheyAreRevoked) {
   write_pair(issue_for("a"));
   const auto folder = TlsFolder::open(folder_.path()).value();
