@@ -14,8 +14,10 @@
 #include <unistd.h>
 
 #include "daemon/base/limits.h"
+#include "daemon/base/one_line.h"
 #include "daemon/base/os/cpus.h"
 #include "daemon/base/os/groups.h"
+#include "daemon/session/memory/sigbus_guard.h"
 #include "daemon/transport/striped.h"
 
 namespace rueda {
@@ -81,12 +83,62 @@ CLI::Validator is_label() {
           "KEY=VALUE"};
 }
 
-// Puts the environment before the file; by itself CLI11 puts the file before the environment.
-class FileBehindEnvironment final : public CLI::ConfigTOML {
+CLI::Validator is_socket() {
+  return {[](std::string& text) { return parse_socket(text).status().message(); }, "PATH[=NAME]"};
+}
+
+// A limit on what one principal may have: --quota-KEY, and KEY under [quota] in the file.
+struct QuotaKey {
+  const char* key;
+  const char* variable;
+  session::Resource resource;
+  uint64_t most;  // 0 for a number of bytes.
+  const char* what;
+};
+
+constexpr uint64_t kManyConnections = 1 << 20;
+constexpr std::array<QuotaKey, 9> kQuotaKeys{{
+    {"jobs", "RUEDAD_QUOTA_JOBS", session::Resource::kJobs, limits::kMaxJobs,
+     "Jobs that one user, or one named socket, may have here at once; 0: 64"},
+    {"connections", "RUEDAD_QUOTA_CONNECTIONS", session::Resource::kConnections, kManyConnections,
+     "Connections to the socket that one may have; 0: 1,024, or fewer where the limit of open "
+     "files is low"},
+    {"processes", "RUEDAD_QUOTA_PROCESSES", session::Resource::kSessions, limits::kMaxSessions,
+     "Training processes that one may have attached; 0: 512"},
+    {"arena-bytes", "RUEDAD_QUOTA_ARENA_BYTES", session::Resource::kArenaBytes, 0,
+     "Arenas of one, together; 0: as much as the machine has memory"},
+    {"arenas", "RUEDAD_QUOTA_ARENAS", session::Resource::kArenas, session::kMaxGuardedRanges,
+     "The number of these arenas; 0: 4,096"},
+    {"pinned-bytes", "RUEDAD_QUOTA_PINNED_BYTES", session::Resource::kPinnedBytes, 0,
+     "Pinned host memory in place of a GPU's, of one; 0: a quarter of the memory"},
+    {"tensor-bytes", "RUEDAD_QUOTA_TENSOR_BYTES", session::Resource::kTensorBytes, 0,
+     "Memory of the daemon for descriptions of one's tensors; 0: 1 GiB"},
+    {"staging-bytes", "RUEDAD_QUOTA_STAGING_BYTES", session::Resource::kStagingBytes, 0,
+     "Staging of one's jobs, --staging-bytes for each process set; 0: 16 GiB"},
+    {"gpu-workers", "RUEDAD_QUOTA_GPU_WORKERS", session::Resource::kGpuWorkers, limits::kMaxJobs,
+     "GPU workers of one's jobs, one for each job with device memory; 0: 16"},
+}};
+
+CLI::Option* add_quota(CLI::App& app, const std::string& flag, const QuotaKey& key,
+                       session::Amounts& amounts) {
+  CLI::Option* const option = app.add_option(flag, amounts[key.resource], key.what);
+  if (key.most == 0) return option->transform(bytes_suffix());
+  return option->check(CLI::Range(uint64_t{0}, key.most));
+}
+
+// Reads the file. Its tables [quota] and [quota.NAME] become options, and the environment goes
+// before it; by itself CLI11 puts the file before the environment.
+class ConfigFile final : public CLI::ConfigTOML {
  public:
-  explicit FileBehindEnvironment(const CLI::App& app) : app_(app) {}
+  ConfigFile(CLI::App& app, rueda::Config& config) : app_(app), config_(config) {}
   std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
     std::vector<CLI::ConfigItem> found = CLI::ConfigTOML::from_config(input);
+    std::erase_if(found, [](const CLI::ConfigItem& item) {
+      return is_quota(item) && (item.name == "++" || item.name == "--");
+    });
+    for (CLI::ConfigItem& item : found) {
+      if (is_quota(item)) flatten(item);
+    }
     std::erase_if(found, [&](const CLI::ConfigItem& item) {
       const CLI::Option* option = app_.get_option_no_throw("--" + item.name);
       const char* value = option ? ::getenv(option->get_envname().c_str()) : nullptr;
@@ -96,7 +148,36 @@ class FileBehindEnvironment final : public CLI::ConfigTOML {
   }
 
  private:
-  const CLI::App& app_;
+  static bool is_quota(const CLI::ConfigItem& item) {
+    return !item.parents.empty() && item.parents.front() == "quota";
+  }
+
+  // Gives an entry of a table the name of an option. What has none is left, and is an error.
+  void flatten(CLI::ConfigItem& item) const {
+    const std::vector<std::string> within(item.parents.begin() + 1, item.parents.end());
+    const std::string owner = CLI::detail::join(within, ".");
+    if (within.empty()) {
+      item.name = "quota-" + item.name;
+    } else if (is_principal_name(owner)) {
+      if (!config_.quota_of.contains(owner)) define(owner);
+      item.name = prefix_of(owner) + item.name;
+    } else {
+      return;
+    }
+    item.parents.clear();
+  }
+
+  void define(const std::string& owner) const {
+    session::Amounts& amounts = config_.quota_of[owner];
+    for (const QuotaKey& key : kQuotaKeys) {
+      add_quota(app_, "--" + prefix_of(owner) + key.key, key, amounts)->group("Of named sockets");
+    }
+  }
+
+  static std::string prefix_of(const std::string& owner) { return "quota." + owner + '.'; }
+
+  CLI::App& app_;
+  rueda::Config& config_;
 };
 
 // Defines where the ports are open, and to whom.
@@ -130,10 +211,20 @@ void define_doors(CLI::App& app, Config& config) {
 }
 
 void define_network(CLI::App& app, Config& config) {
-  app.add_option("--socket", config.socket,
-                 "Unix socket of clients and launchers; @name is abstract")
+  const auto take_sockets = [&config](const std::vector<std::string>& given) {
+    config.sockets.clear();
+    for (const std::string& text : given) config.sockets.push_back(parse_socket(text).value());
+  };
+  app.add_option_function<std::vector<std::string>>(
+         "--socket", take_sockets,
+         "Unix socket of clients and launchers; @name is abstract. With =NAME all who connect "
+         "there "
+         "are one principal, whatever their users, and none is an operator. May be given several "
+         "times")
       ->envname("RUEDAD_SOCKET")
-      ->capture_default_str();
+      ->allow_extra_args(false)
+      ->check(is_socket())
+      ->default_str(config.sockets.front().path);
   app.add_option("--advertise-host", config.advertise_host,
                  "Address that other daemons reach this one by")
       ->envname("RUEDAD_ADVERTISE_HOST");
@@ -306,38 +397,17 @@ void define_work(CLI::App& app, Config& config) {
       ->capture_default_str();
 }
 
-// Defines the limits on what one user of the node may have at once.
+// Defines the limits on what one principal of the node may have at once.
 void define_quota(CLI::App& app, Config& config) {
-  app.add_option("--quota-jobs", config.quota.jobs,
-                 "Jobs that one user may have here at once; 0: 64")
-      ->envname("RUEDAD_QUOTA_JOBS")
-      ->check(CLI::Range(uint64_t{0}, uint64_t{limits::kMaxJobs}));
-  app.add_option("--quota-connections", config.quota.connections,
-                 "Connections to the socket that one user may have; 0: 1,024, or fewer where the "
-                 "limit of open files is low")
-      ->envname("RUEDAD_QUOTA_CONNECTIONS");
-  app.add_option("--quota-processes", config.quota.processes,
-                 "Training processes that one user may have attached; 0: 512")
-      ->envname("RUEDAD_QUOTA_PROCESSES")
-      ->check(CLI::Range(uint64_t{0}, uint64_t{limits::kMaxSessions}));
-  const auto add_bytes = [&app](const char* flag, const char* variable, uint64_t& bytes,
-                                const char* what) {
-    app.add_option(flag, bytes, what)->envname(variable)->transform(bytes_suffix());
-  };
-  add_bytes("--quota-arena-bytes", "RUEDAD_QUOTA_ARENA_BYTES", config.quota.arena_bytes,
-            "Arenas of one user, together; 0: as much as the machine has memory");
-  add_bytes("--quota-pinned-bytes", "RUEDAD_QUOTA_PINNED_BYTES", config.quota.pinned_bytes,
-            "Pinned host memory in place of a GPU's, of one user; 0: a quarter of the memory");
-  add_bytes("--quota-tensor-bytes", "RUEDAD_QUOTA_TENSOR_BYTES", config.quota.tensor_bytes,
-            "Memory of the daemon for descriptions of one user's tensors; 0: 1 GiB");
-  add_bytes("--quota-staging-bytes", "RUEDAD_QUOTA_STAGING_BYTES", config.quota.staging_bytes,
-            "Staging of one user's jobs, --staging-bytes for each process set; 0: 16 GiB");
+  for (const QuotaKey& key : kQuotaKeys) {
+    add_quota(app, std::string("--quota-") + key.key, key, config.quota)->envname(key.variable);
+  }
 }
 
 void define_rest(CLI::App& app, Config& config) {
   app.add_option("--admin-group", config.admin_group,
                  "Members of this group, a name or a number, see the jobs of all users and may ask "
-                 "for probes, as root may (default: nobody)")
+                 "for probes, as root may, over a socket without a name (default: nobody)")
       ->envname("RUEDAD_ADMIN_GROUP")
       ->check([](const std::string& name) {
         const Result<gid_t> group = find_group(name);
@@ -405,6 +475,25 @@ void stand_aside(int argc, char** argv, Config& config) {
   if (!is_given(argc, argv, "--insecure")) config.is_insecure = false;
 }
 
+// Returns what is wrong with the sockets and their quotas, or "".
+std::string flaw_of_sockets(const Config& config) {
+  std::set<std::string> paths;
+  std::set<std::string> principals;
+  for (const SocketPlace& socket : config.sockets) {
+    principals.insert(socket.principal);
+    if (!paths.insert(socket.path).second) {
+      return "--socket has " + one_line(socket.path) +
+             " twice; give each socket once, with one name";
+    }
+  }
+  for (const auto& [owner, amounts] : config.quota_of) {
+    if (principals.contains(owner)) continue;
+    return "[quota." + owner + "] is of no --socket PATH=" + owner +
+           "; name the socket, or leave it out";
+  }
+  return "";
+}
+
 // Returns what is set that cannot protect data, or "".
 std::string flaw_of_protection(const Config& config) {
   if (config.data_protection == "none") return "";
@@ -431,7 +520,7 @@ std::variant<Config, int> read_config(int argc, char** argv) {
                "ruedad");
   app.set_version_flag("--version", RUEDA_VERSION);
   app.set_config("--config", "", "TOML file with these settings, by the names of the flags");
-  app.config_formatter(std::make_shared<FileBehindEnvironment>(app));
+  app.config_formatter(std::make_shared<ConfigFile>(app, config));
   app.allow_config_extras(CLI::config_extras_mode::error);
   define_doors(app, config);
   define_network(app, config);
@@ -452,6 +541,10 @@ std::variant<Config, int> read_config(int argc, char** argv) {
   }
   if (const std::string flaw = flaw_of_protection(config); !flaw.empty()) {
     std::cerr << "ruedad: --data-protection " << config.data_protection << ": " << flaw << '\n';
+    return 2;
+  }
+  if (const std::string flaw = flaw_of_sockets(config); !flaw.empty()) {
+    std::cerr << "ruedad: " << flaw << '\n';
     return 2;
   }
   if (const std::string key = repeated_key(config.labels); !key.empty()) {

@@ -3,21 +3,24 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "daemon/base/principal.h"
 #include "daemon/core/model/coordination.h"
 #include "daemon/core/model/inter_node.h"
 #include "daemon/core/model/reducer.h"
 #include "daemon/core/model/tree.h"
+#include "daemon/session/users/ledger.h"
 
 namespace rueda {
 
 struct Config {
   std::string node_id;              // The default is the host's name.
   std::vector<std::string> labels;  // The labels of this node, as key=value.
-  std::string socket = "/run/rueda/ruedad.sock";
+  std::vector<SocketPlace> sockets = {{"/run/rueda/ruedad.sock", ""}};
   std::string listen_host = "127.0.0.1";  // Beyond the loopback certificates are needed.
   bool is_insecure = false;      // Ports beyond the loopback may be open without certificates.
   std::string tls_dir;           // The folder of certificates; empty: none are used.
@@ -47,17 +50,11 @@ struct Config {
   // The group of which members are operators, by name or number; empty: root and the daemon's own
   // user alone.
   std::string admin_group;
-  // These are limits for one user of this node; 0 means the default of session::Quota for this
-  // machine.
-  struct {
-    uint64_t jobs = 0;
-    uint64_t connections = 0;
-    uint64_t processes = 0;
-    uint64_t arena_bytes = 0;
-    uint64_t pinned_bytes = 0;
-    uint64_t tensor_bytes = 0;
-    uint64_t staging_bytes = 0;
-  } quota;
+  // The most that one principal of this node may have; 0 means the default of session::Quota for
+  // this machine.
+  session::Amounts quota;
+  // The same for principals of named sockets, by name; 0 means what `quota` says.
+  std::map<std::string, session::Amounts> quota_of;
   double failure_timeout_seconds = 5;
   int64_t start_timeout_ms = 60'000;
   double stall_check_seconds = 10;    // 0 means that stalls are not looked for.

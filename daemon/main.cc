@@ -58,6 +58,8 @@ namespace {
 constexpr int kThreads = 20;
 constexpr std::chrono::seconds kDeliveringEvery{1};
 constexpr std::chrono::seconds kCertificatesEvery{5};
+// Metrics show at most so many principals by themselves: a user may have many uids.
+constexpr size_t kMaxPrincipalsShown = 64;
 
 // Returns the value of a label of this node, or "" if the node has no such label.
 std::string label(const Config& config, const std::string& key) {
@@ -104,21 +106,16 @@ engine::EngineOptions engine_options(const Config& config, bool uses_rdma,
   return options;
 }
 
-session::Quota quota_of(const Config& config) {
-  session::Quota quota;
-  const auto set = [&quota](session::Resource resource, uint64_t most) {
-    if (most > 0) quota[resource] = most;
-  };
-  set(session::Resource::kJobs, config.quota.jobs);
-  set(session::Resource::kConnections, config.quota.connections);
-  quota[session::Resource::kUnattached] =
-      std::max<uint64_t>(quota[session::Resource::kConnections] / 4, 1);
-  set(session::Resource::kSessions, config.quota.processes);
-  set(session::Resource::kArenaBytes, config.quota.arena_bytes);
-  set(session::Resource::kPinnedBytes, config.quota.pinned_bytes);
-  set(session::Resource::kTensorBytes, config.quota.tensor_bytes);
-  set(session::Resource::kStagingBytes, config.quota.staging_bytes);
-  return quota;
+session::Quotas quotas_of(const Config& config) {
+  session::Quotas quotas;
+  quotas.of_each.change(config.quota);
+  for (const auto& [name, wanted] : config.quota_of) {
+    session::Quota& quota = quotas.of.emplace(Principal::named(name), quotas.of_each).first->second;
+    quota.change(wanted);
+  }
+  if (!config.admin_group.empty())
+    quotas.operators += ", or a member of group " + config.admin_group;
+  return quotas;
 }
 
 std::optional<gid_t> admin_group(const Config& config) {
@@ -161,6 +158,12 @@ RdmaChoice choose_rdma(const Config& config) {
   return choice;
 }
 
+std::vector<std::string> socket_paths(const Config& config) {
+  std::vector<std::string> paths;
+  for (const SocketPlace& socket : config.sockets) paths.push_back(socket.path);
+  return paths;
+}
+
 // What has to be had before a sandbox, and the sandbox itself.
 struct Confinement {
   // It starts GPU workers, because the daemon starts no program in its sandbox.
@@ -178,7 +181,7 @@ Result<Confinement> confine(const Config& config) {
   confinement.gpu_workers = std::move(server).value();
   confinement.rdma = choose_rdma(config);
   Result<security::Sandbox> sandbox =
-      security::enter_sandbox({config.sandbox, config.socket, config.tls_dir});
+      security::enter_sandbox({config.sandbox, socket_paths(config), config.tls_dir});
   if (!sandbox.is_ok()) return sandbox.status();
   confinement.sandbox = std::move(sandbox).value();
   return confinement;
@@ -338,6 +341,7 @@ class Daemon {
   Status start_services();
   void tell_protection();
   void refresh_session_metrics();
+  std::vector<observe::PrincipalUse> principal_uses() const;  // Of any thread.
   void refresh_certificate_metrics();
   void watch_certificates();
   std::string render_metrics();
@@ -362,7 +366,7 @@ class Daemon {
   engine::DataLoops data_loops_;
   service::GrpcControlPlane plane_;
   const std::shared_ptr<session::Ledger> ledger_ =
-      std::make_shared<session::Ledger>(quota_of(config_));
+      std::make_shared<session::Ledger>(quotas_of(config_));
   std::optional<engine::Engine> engine_;
   std::optional<service::StaticMembership> membership_;
   std::unique_ptr<session::SessionServer> sessions_;
@@ -429,7 +433,7 @@ Status Daemon::start() {
                                         [this] { awake_loop_.stay_awake(); }, ledger_});
   plane_.set_events(&*engine_);
   info_.node_id = config_.node_id;
-  info_.socket = config_.socket;
+  info_.socket = config_.sockets.front().path;
   info_.cpus = config_.cpus;
   info_.simd = reduce::simd_target();
   info_.labels = config_.labels;
@@ -466,7 +470,7 @@ Status Daemon::start_services() {
   if (!shown.starts_with(':')) info_.advertised_address = shown;
 
   session::ServerOptions session_options;
-  session_options.socket_path = config_.socket;
+  session_options.sockets = config_.sockets;
   session_options.ledger = ledger_;
   sessions_ = session::SessionServer::create(
       control_loop_, session_options, *engine_,
@@ -526,7 +530,7 @@ std::string Daemon::render_metrics() {
   refresh_certificate_metrics();
   data_loops_.refresh_metrics();
   refresh_session_metrics();
-  return metrics_.render();
+  return metrics_.render(principal_uses());
 }
 
 // This runs on the HTTP thread.
@@ -544,6 +548,18 @@ void Daemon::refresh_certificate_metrics() {
     spdlog::warn("the files in --tls-dir are not used, but older ones: {}", one_line(trouble));
   }
   said_trouble_ = trouble;
+}
+
+std::vector<observe::PrincipalUse> Daemon::principal_uses() const {
+  std::vector<observe::PrincipalUse> uses;
+  for (const session::Ledger::Use& use : ledger_->snapshot(kMaxPrincipalsShown)) {
+    for (size_t i = 0; i < session::kResources; ++i) {
+      const auto resource = static_cast<session::Resource>(i);
+      uses.push_back({use.principal, session::name_of(resource), use.has[resource],
+                      use.most[resource], use.refused[resource]});
+    }
+  }
+  return uses;
 }
 
 // This runs on the HTTP thread, but the numbers belong to the control loop. The wait for them is
@@ -617,6 +633,11 @@ void Daemon::say_ready() {
   spdlog::info("node {} serves: control {}, data {}, http {}, socket {} ({} kernels)",
                info_.node_id, info_.control_address, info_.data_address, info_.http_address,
                info_.socket, info_.simd);
+  for (const SocketPlace& socket : config_.sockets) {
+    if (config_.sockets.size() == 1 && socket.principal.empty()) break;
+    spdlog::info("socket {}: who connects is {}", socket.path,
+                 socket.principal.empty() ? "its user" : "principal " + socket.principal);
+  }
   if (info_.protection == "nothing" && !config_.is_private) {
     spdlog::warn(
         "listens on {} without certificates (--insecure): whoever reaches its ports can read of "

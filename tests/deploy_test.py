@@ -446,6 +446,38 @@ class Kubernetes(unittest.TestCase):
         self.assertEqual(first["image"], container["image"])
 
     @needs_yaml
+    def test_a_namespace_has_the_folder_of_its_own_socket_alone(self):
+        folder = os.path.join("deploy", "kubernetes-namespaces")
+        overlay = yaml.safe_load(read(folder, "kustomization.yaml"))
+        self.assertEqual(overlay["resources"], ["../kubernetes", "team-a.yaml"])
+        added = {}
+        for change in yaml.safe_load(overlay["patches"][0]["patch"]):
+            self.assertEqual(change["op"], "add")
+            added.setdefault(change["path"], []).append(change["value"])
+        objects = {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(read(folder, "team-a.yaml"))}
+        daemon = self.load("daemonset.yaml")["spec"]["template"]["spec"]
+        self.assertIn('"--socket", "/run/rueda/ruedad.sock"]', Docker.TEXT)
+        (named,) = added["/spec/template/spec/containers/0/args/-"]
+        path, principal = named.removeprefix("--socket=").rsplit("=", 1)
+        (chown,), (mkdir,) = daemon["initContainers"], added["/spec/template/spec/initContainers/-"]
+        self.assertEqual(mkdir["command"][-1], os.path.dirname(path))
+        self.assertEqual(mkdir["image"], chown["image"])
+        for key in ("runAsUser", "runAsGroup"):
+            self.assertEqual(mkdir["securityContext"][key], daemon["containers"][0]["securityContext"][key])
+
+        volume = objects["PersistentVolume", f"rueda-{principal}"]["spec"]
+        self.assertEqual(volume["hostPath"]["path"], os.path.dirname(path))
+        claim = objects["PersistentVolumeClaim", volume["claimRef"]["name"]]
+        self.assertEqual(claim["metadata"]["namespace"], volume["claimRef"]["namespace"])
+        self.assertEqual(claim["spec"]["volumeName"], f"rueda-{principal}")
+        pod = objects["Pod", "training"]
+        self.assertEqual(pod["metadata"]["namespace"], principal)
+        (mount,) = pod["spec"]["containers"][0]["volumeMounts"]
+        self.assertEqual(os.path.join(mount["mountPath"], os.path.basename(path)), "/run/rueda/ruedad.sock")
+        self.assertTrue(mount["readOnly"])
+        self.assertEqual(pod["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"], claim["metadata"]["name"])
+
+    @needs_yaml
     def test_the_network_policy_is_for_the_daemons_and_all_of_their_ports(self):
         policy, template = self.load("networkpolicy.yaml")["spec"], self.load("daemonset.yaml")["spec"]["template"]
         labels = template["metadata"]["labels"]

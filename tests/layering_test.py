@@ -75,7 +75,7 @@ ROOMS = (
      "of bytes."),
     ("daemon/transport/grpc/", ("daemon/base/", "daemon/security/", "daemon/rpc/", "daemon/transport/"), "Frames as messages of gRPC."),
     ("daemon/transport/", ("daemon/base/", MESSAGES), "Channels between neighbours that carry frames, over TCP and RDMA."),
-    ("daemon/session/users/", ("daemon/base/",), "Who waits and who pays: quotas by user, and doors at which descriptors come and "
+    ("daemon/session/users/", ("daemon/base/",), "Who waits and who pays: quotas by principal, and doors at which descriptors come and "
      "go."),
     *rooms_of(
         "daemon/session/", ("daemon/base/", MESSAGES, "client/abi/", "daemon/session/session.h", "daemon/session/users/"),

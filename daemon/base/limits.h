@@ -8,6 +8,7 @@ namespace rueda::limits {
 
 inline constexpr size_t kMaxJobIdBytes = 63;
 inline constexpr size_t kMaxNodeIdBytes = 63;
+inline constexpr size_t kMaxPrincipalBytes = 63;
 inline constexpr size_t kMaxTensorNameBytes = 255;
 inline constexpr int kMaxDims = 8;
 inline constexpr int kMaxLocalRanks = 64;
@@ -16,7 +17,7 @@ inline constexpr int kMaxRanks = 65536;
 inline constexpr size_t kMaxTensorsPerSession = 1u << 20;
 inline constexpr size_t kMaxProcessSets = 64;  // Of a job, at a time, beside the set of all ranks.
 inline constexpr size_t kMaxArenasPerSession = 1024;
-inline constexpr size_t kMaxArenasPerUser = 4096;
+inline constexpr size_t kMaxArenasPerPrincipal = 4096;
 inline constexpr size_t kMaxMappedBytes = size_t{32} << 40;   // The sum over all arenas.
 inline constexpr size_t kMaxDeviceMemoriesPerSession = 4096;  // Pieces of memory on all GPUs.
 inline constexpr size_t kMaxSessions = 1024;

@@ -171,6 +171,29 @@ DaemonMetrics make_daemon_metrics(prometheus::Registry& registry) {
   };
 }
 
+std::vector<prometheus::MetricFamily> families_of(const std::vector<PrincipalUse>& uses) {
+  using prometheus::MetricType;
+  prometheus::MetricFamily usage{"rueda_principal_usage",
+                                 "What a user, or a named socket, has of the daemon.",
+                                 MetricType::Gauge,
+                                 {}};
+  prometheus::MetricFamily limit{
+      "rueda_principal_limit", "The most that it may have.", MetricType::Gauge, {}};
+  prometheus::MetricFamily refusals{
+      "rueda_quota_refusals_total", "How often it has been refused more.", MetricType::Counter, {}};
+  const auto series_of = [](prometheus::MetricFamily & family, const PrincipalUse& use) -> auto& {
+    prometheus::ClientMetric& series = family.metric.emplace_back();
+    series.label = {{"principal", use.principal}, {"resource", use.resource}};
+    return series;
+  };
+  for (const PrincipalUse& use : uses) {
+    series_of(usage, use).gauge.value = static_cast<double>(use.has);
+    if (use.most > 0) series_of(limit, use).gauge.value = static_cast<double>(use.most);
+    series_of(refusals, use).counter.value = static_cast<double>(use.refused);
+  }
+  return {std::move(usage), std::move(limit), std::move(refusals)};
+}
+
 // The families whose series come and go with the jobs.
 struct JobFamilies {
   explicit JobFamilies(prometheus::Registry& registry)
@@ -439,13 +462,16 @@ std::shared_ptr<PeerMetrics> Metrics::find_peer(const std::string& node_id,
   return it == impl_->peers.end() ? nullptr : it->second.series;
 }
 
-std::string Metrics::render() const {
+std::string Metrics::render(const std::vector<PrincipalUse>& uses) const {
   {
     const MutexLock lock(impl_->mutex);
     impl_->forget_gone_peers();
   }
   std::vector<prometheus::MetricFamily> families = impl_->registry.Collect();
   for (auto& family : collect_process_metrics()) families.push_back(std::move(family));
+  if (!uses.empty()) {
+    for (auto& family : families_of(uses)) families.push_back(std::move(family));
+  }
   return prometheus::TextSerializer().Serialize(families);
 }
 

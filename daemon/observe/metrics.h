@@ -5,8 +5,10 @@
 
 #include <array>
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <prometheus/counter.h>
 #include <prometheus/gauge.h>
@@ -184,6 +186,15 @@ struct DaemonMetrics {
   prometheus::Counter& nonfinite_received;
 };
 
+// What one principal has of one resource.
+struct PrincipalUse {
+  std::string principal;
+  const char* resource = "";
+  uint64_t has = 0;      // rueda_principal_usage{principal,resource}
+  uint64_t most = 0;     // rueda_principal_limit{principal,resource}; no series if it is 0
+  uint64_t refused = 0;  // rueda_quota_refusals_total{principal,resource}
+};
+
 class Metrics {
  public:
   explicit Metrics(const BuildInfo& build);  // It also sets rueda_build_info to 1.
@@ -201,8 +212,9 @@ class Metrics {
   // Returns null if the neighbour has no series.
   std::shared_ptr<PeerMetrics> find_peer(const std::string& node_id,
                                          const std::string& transport) const;
-  // Returns all series in the Prometheus text exposition format, version 0.0.4.
-  std::string render() const;
+  // Returns all series in the Prometheus text exposition format, version 0.0.4, with those of these
+  // principals, which are not kept.
+  std::string render(const std::vector<PrincipalUse>& uses = {}) const;
 
  private:
   struct Impl;

@@ -48,7 +48,8 @@ constexpr std::array<Rule, kActions> kRules{{
     {Action::kReadStalls, "rueda.v1.Admin/ListStalls", kOfJobs, kNeedsIdentity},
     {Action::kProbeNodes, "rueda.v1.Admin/Probe", kOperators,
      "a probe takes the network of all nodes for minutes: root may ask for it over a daemon's unix "
-     "socket, the user that the daemon runs as, and members of --admin-group; over the network who "
+     "socket without a name, the user that the daemon runs as, and members of --admin-group; over "
+     "the network who "
      "has an operator's certificate"},
     {Action::kRequestTimeline, "rueda.v1.Admin/RequestTimeline", kAtSocket,
      "timelines are asked for over the daemon's unix socket alone"},
@@ -98,10 +99,10 @@ Status check(Action action, const Caller& caller) {
                           : rules().at(static_cast<size_t>(action)).refusal)};
 }
 
-bool reaches(Action action, const Caller& caller, uid_t owner) {
+bool reaches(Action action, const Caller& caller, const Principal& owner) {
   switch (scope_of(action, caller.kind)) {
     case Scope::kNothing: return false;
-    case Scope::kOwn: return caller.uid == owner || caller.uid == 0;
+    case Scope::kOwn: return caller.principal.reaches(owner);
     case Scope::kAll: return true;
   }
   return false;

@@ -7,8 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include <sys/types.h>
-
+#include "daemon/base/principal.h"
 #include "daemon/base/status.h"
 #include "daemon/security/identity.h"
 
@@ -24,12 +23,13 @@ struct Caller {
     kNode,     // With certificates: another daemon, ...
     kMetrics,  // ... who scrapes metrics, ...
     kRemoteOperator,  // ... and an operator.
-    kUser,            // A user of this machine, by the unix socket.
-    kOperator,        // The same: root, the daemon's own user, or a member of --admin-group.
+    kUser,            // A process of this machine, by a unix socket.
+    kOperator,  // The same, by a socket without a name: root, the daemon's own user, or a member
+                // of --admin-group.
   };
   Kind kind = Kind::kNobody;
-  uid_t uid = static_cast<uid_t>(-1);  // Of a user or an operator at the socket.
-  std::string name;                    // In the certificate: a node's id, for one.
+  Principal principal;  // Of a user or an operator at a socket.
+  std::string name;     // In the certificate: a node's id, for one.
 };
 inline constexpr size_t kCallerKinds = 8;
 // Returns what someone with such a certificate is.
@@ -62,7 +62,7 @@ inline constexpr size_t kActions = 20;
 
 enum class Scope : uint8_t {
   kNothing,
-  kOwn,  // What belongs to jobs that the same user has registered.
+  kOwn,  // What belongs to jobs that the same principal has registered.
   kAll,
 };
 
@@ -79,8 +79,8 @@ const std::array<Rule, kActions>& rules();
 Scope scope_of(Action action, Caller::Kind kind);
 // Returns kPermission, with a sentence for the caller, if the caller may not do this at all.
 Status check(Action action, const Caller& caller);
-// Returns whether the caller may see, or do this with, what belongs to the user.
-bool reaches(Action action, const Caller& caller, uid_t owner);
+// Returns whether the caller may see, or do this with, what belongs to the owner.
+bool reaches(Action action, const Caller& caller, const Principal& owner);
 
 struct Connection {
   std::string peer;  // gRPC's name of it (grpc::ServerContext::peer()).

@@ -17,6 +17,7 @@
 
 #include "client/abi/rueda_abi.h"
 #include "daemon/base/poll_source.h"
+#include "daemon/base/principal.h"
 #include "daemon/base/status.h"
 #include "daemon/core/model/descriptor.h"
 #include "daemon/session/users/doors.h"
@@ -24,11 +25,13 @@
 
 namespace rueda::session {
 
-// The credentials of a connection's peer, from SO_PEERCRED.
+// The credentials of a connection's peer, from SO_PEERCRED, and whose the peer is: its user's,
+// unless the socket that it has connected to has a name.
 struct Credentials {
   pid_t pid = 0;
   uid_t uid = 0;
   gid_t gid = 0;
+  Principal principal = Principal::user(uid);
 };
 
 // A client's memfd, mapped. It stays mapped while anybody holds it, even after its client has died.
@@ -194,14 +197,14 @@ class SessionEvents {
 };
 
 // It is called for a connection that opens with HTTP/2's preface, which is gRPC's: agents and
-// operators use the same socket path. The callee owns the descriptor, over which everything that
+// operators use the same sockets. The callee owns the descriptor, over which everything that
 // the client says is passed on.
 using GrpcHandoff =
     std::function<void(int fd, const Credentials& peer, const std::vector<gid_t>& groups)>;
 
 struct ServerOptions {
-  std::string socket_path;  // "@name" is an abstract socket; an unused leftover file is replaced.
-  uint32_t ring_capacity = 16384;  // The records of each ring; a power of two.
+  std::vector<SocketPlace> sockets;  // Unused leftover files are replaced.
+  uint32_t ring_capacity = 16384;    // The records of each ring; a power of two.
   int64_t handshake_timeout_ms = 5000;
   std::shared_ptr<Ledger> ledger = std::make_shared<Ledger>();
   // If true, clients that have not attached cannot send descriptors; the kernel refuses them if it
@@ -223,7 +226,7 @@ class SessionServer : public PollSource {
  public:
   virtual Status listen() = 0;
   virtual ServerStats stats() const = 0;
-  // Closes the listener and every session, without events, and removes the socket file.
+  // Closes the listeners and every session, without events, and removes the sockets' files.
   virtual void stop() = 0;
 
   static std::unique_ptr<SessionServer> create(boost::asio::io_context& loop, ServerOptions options,

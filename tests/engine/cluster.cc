@@ -243,7 +243,7 @@ core::Layout Cluster::layout() const {
 }
 
 JobSpec Cluster::spec(const JobId& job, int node) const {
-  JobSpec spec{job, token(), "tester", ::getuid(), NodeIndex{node}, layout()};
+  JobSpec spec{job, token(), "tester", Principal::user(::getuid()), NodeIndex{node}, layout()};
   spec.checks_finite = options_.checks_finite;
   return spec;
 }

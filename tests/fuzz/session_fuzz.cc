@@ -66,7 +66,7 @@ void add_counters(DeviceTable& devices) {
   RUEDA_CHECK(::fallocate(memfd.get(), 0, 0, 4096) == 0);
   RUEDA_CHECK(::fcntl(memfd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0);
   std::vector<ForeignFd> descriptors;
-  descriptors.emplace_back(std::move(memfd), 0);
+  descriptors.emplace_back(std::move(memfd), Principal::user(0));
   const rueda_abi_device_memory memory{.kind = RUEDA_ABI_DEVICE_COUNTERS, .bytes = 4096};
   devices.answer(devices.add(memory, descriptors).value().id, true);
 }
@@ -159,7 +159,7 @@ void fuzz_join(const rueda_abi_device_join& join) {
   add_counters(devices);
   for (uint32_t id = 2; id <= 9; ++id) {
     std::vector<ForeignFd> descriptors;
-    descriptors.emplace_back(UniqueFd(::open("/dev/null", O_RDWR | O_CLOEXEC)), 0);
+    descriptors.emplace_back(UniqueFd(::open("/dev/null", O_RDWR | O_CLOEXEC)), Principal::user(0));
     const rueda_abi_device_memory piece{.kind = RUEDA_ABI_DEVICE_FD, .bytes = id * 4096};
     devices.answer(devices.add(piece, descriptors).value().id, true);
   }
@@ -182,7 +182,7 @@ void fuzz_messages(std::span<const uint8_t> input) {
   RUEDA_CHECK(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
   UniqueFd near(pair[0]);
   UniqueFd far(pair[1]);
-  MessageReader reader(::getuid());
+  MessageReader reader(Principal::user(::getuid()));
   bool is_open = true;
   while (is_open && !input.empty()) {
     // The messages are cut at places of the input's choosing.

@@ -267,6 +267,21 @@ TEST(Metrics, ManyThreadsUseOneRegistry) {
   EXPECT_THAT(metrics.render(), Not(HasSubstr("job=\"brief\"")));
 }
 
+TEST(Metrics, PrincipalsAreShownWhileTheyAreToldOf) {
+  Metrics metrics(kBuild);
+  const std::string text =
+      metrics.render({{"team-a", "jobs", 1, 2, 3}, {"others", "arena-bytes", 4096, 0, 0}});
+  for (const char* series :
+       {"rueda_principal_usage{principal=\"team-a\",resource=\"jobs\"} 1\n",
+        "rueda_principal_limit{principal=\"team-a\",resource=\"jobs\"} 2\n",
+        "rueda_quota_refusals_total{principal=\"team-a\",resource=\"jobs\"} 3\n",
+        "rueda_principal_usage{principal=\"others\",resource=\"arena-bytes\"} 4096\n"}) {
+    EXPECT_THAT(text, HasSubstr(series));
+  }
+  EXPECT_THAT(text, Not(HasSubstr("rueda_principal_limit{principal=\"others\"")));
+  EXPECT_THAT(metrics.render(), Not(HasSubstr("rueda_principal_usage")));
+}
+
 TEST(Metrics, PromtoolFindsNothingWrong) {
   if (system("command -v promtool >/dev/null") != 0) {
     GTEST_SKIP() << "promtool is not installed (Debian package prometheus)";
@@ -277,7 +292,7 @@ TEST(Metrics, PromtoolFindsNothingWrong) {
   metrics.peer("node-b", "tcp")->sent_bytes.Increment(1e12);
   FILE* promtool = popen("promtool check metrics 2>&1", "w");
   ASSERT_NE(promtool, nullptr);
-  const std::string text = metrics.render();
+  const std::string text = metrics.render({{"team-a", "jobs", 1, 2, 3}});
   EXPECT_EQ(fwrite(text.data(), 1, text.size(), promtool), text.size());
   const int status = pclose(promtool);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "promtool objects, see above";
@@ -292,7 +307,7 @@ TEST(Metrics, EveryMetricIsDocumented) {
   Metrics metrics(kBuild);
   const auto job = metrics.job("j");
   metrics.peer("node-b", "tcp");
-  std::istringstream text(metrics.render());
+  std::istringstream text(metrics.render({{"team-a", "jobs", 1, 2, 3}}));
   int families = 0;
   for (std::string line; std::getline(text, line);) {
     std::istringstream words(line);

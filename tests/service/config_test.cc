@@ -61,7 +61,7 @@ TEST_F(ConfigTest, Defaults) {
   char host[256] = {};
   ASSERT_EQ(::gethostname(host, sizeof(host) - 1), 0);
   EXPECT_EQ(config.node_id, std::string(host).substr(0, 63));
-  EXPECT_EQ(config.socket, "/run/rueda/ruedad.sock");
+  EXPECT_EQ(config.sockets, (std::vector<SocketPlace>{{"/run/rueda/ruedad.sock", ""}}));
   EXPECT_EQ(config.listen_host, "127.0.0.1");
   EXPECT_EQ(config.sandbox, "auto");
   EXPECT_EQ(config.advertise_host, "");
@@ -98,7 +98,7 @@ TEST_F(ConfigTest, AFlagGoesBeforeTheEnvironmentAndThatBeforeTheFile) {
 }
 
 TEST_F(ConfigTest, EverySettingHasAVariable) {
-  env("RUEDAD_SOCKET", "@s");
+  env("RUEDAD_SOCKET", "@s=a");
   env("RUEDAD_LISTEN_HOST", "127.0.0.1");
   env("RUEDAD_ADVERTISE_HOST", "h");
   env("RUEDAD_TLS_DIR", "/t");
@@ -118,7 +118,7 @@ TEST_F(ConfigTest, EverySettingHasAVariable) {
   env("RUEDAD_LOG_LEVEL", "debug");
   env("RUEDAD_LOG_FORMAT", "json");
   const Config config = good({});
-  EXPECT_EQ(config.socket, "@s");
+  EXPECT_EQ(config.sockets, (std::vector<SocketPlace>{{"@s", "a"}}));
   EXPECT_EQ(config.listen_host, "127.0.0.1");
   EXPECT_EQ(config.advertise_host, "h");
   EXPECT_EQ(config.tls_dir, "/t");
@@ -286,7 +286,7 @@ TEST_F(ConfigTest, TheExampleOfTheSystemdUnitIsRight) {
             (std::vector<std::string>{"node-a=10.0.0.1:28400", "node-b=10.0.0.2:28400"}));
   // Values that the file calls defaults are the defaults.
   const Config defaults;
-  EXPECT_EQ(config.socket, defaults.socket);
+  EXPECT_EQ(config.sockets, defaults.sockets);
   EXPECT_EQ(config.listen_host, "0.0.0.0") << "the example is of a cluster";
   EXPECT_EQ(config.control_port, defaults.control_port);
   EXPECT_EQ(config.data_ports, defaults.data_ports);
@@ -296,6 +296,71 @@ TEST_F(ConfigTest, TheExampleOfTheSystemdUnitIsRight) {
   EXPECT_EQ(config.tcp_congestion, defaults.tcp_congestion);
   EXPECT_EQ(config.log_level, defaults.log_level);
   EXPECT_EQ(config.log_format, defaults.log_format);
+}
+
+TEST_F(ConfigTest, SocketsMayBeSeveral) {
+  const std::vector<SocketPlace> wanted{{"/run/a", ""}, {"/run/b", "team-b"}};
+  EXPECT_EQ(good({"--socket", "/run/a", "--socket=/run/b=team-b", "--http-port", "1"}).sockets,
+            wanted);
+  const std::string file = toml("socket = [\"/run/a\", \"/run/b=team-b\"]\n");
+  EXPECT_EQ(good({file}).sockets, wanted);
+  EXPECT_EQ(good({file, "--socket=@c"}).sockets, (std::vector<SocketPlace>{{"@c", ""}}));
+  env("RUEDAD_SOCKET", "@d=d");
+  EXPECT_EQ(good({file}).sockets, (std::vector<SocketPlace>{{"@d", "d"}}));
+}
+
+TEST_F(ConfigTest, ASocketHasOnePathAndARightName) {
+  const auto [code, printed] = bad({"--socket=/run/a=x", "--socket=/run/a=y"});
+  EXPECT_EQ(code, 2);
+  EXPECT_NE(printed.find("--socket has /run/a twice"), std::string::npos) << printed;
+  const auto [wrong, text] = bad({"--socket=/run/a=Team"});
+  EXPECT_NE(wrong, 0);
+  EXPECT_NE(text.find("\"Team\" cannot be the name"), std::string::npos) << text;
+}
+
+TEST_F(ConfigTest, QuotasAreFlagsVariablesAndATableOfTheFile) {
+  using session::Resource;
+  const std::string file = toml(
+      "http-port = 1\n\n[quota]\njobs = 3\narena-bytes = \"2G\"\ngpu-workers = 5\nprocesses = 7\n");
+  env("RUEDAD_QUOTA_PROCESSES", "8");
+  const Config config = good({file, "--quota-gpu-workers=6", "--quota-arenas=9"});
+  EXPECT_EQ(config.http_port, 1);
+  EXPECT_EQ(config.quota[Resource::kJobs], 3u);
+  EXPECT_EQ(config.quota[Resource::kArenaBytes], uint64_t{2} << 30);
+  EXPECT_EQ(config.quota[Resource::kSessions], 8u) << "the environment goes before the file";
+  EXPECT_EQ(config.quota[Resource::kGpuWorkers], 6u) << "and a flag before both";
+  EXPECT_EQ(config.quota[Resource::kArenas], 9u);
+  EXPECT_EQ(config.quota[Resource::kPinnedBytes], 0u) << "the default";
+}
+
+TEST_F(ConfigTest, ANamedSocketMayHaveAQuotaOfItsOwn) {
+  using session::Resource;
+  const std::string sockets = "socket = [\"@a\", \"@b=team-b\", \"@c=c.d\"]\n";
+  const Config config =
+      good({toml(sockets + "[quota]\njobs = 3\n[quota.team-b]\njobs = 4\n"
+                           "staging-bytes = \"1M\"\n[quota.c.d]\nconnections = 5\n")});
+  EXPECT_EQ(config.quota[Resource::kJobs], 3u);
+  ASSERT_EQ(config.quota_of.size(), 2u);
+  EXPECT_EQ(config.quota_of.at("team-b")[Resource::kJobs], 4u);
+  EXPECT_EQ(config.quota_of.at("team-b")[Resource::kStagingBytes], 1u << 20);
+  EXPECT_EQ(config.quota_of.at("c.d")[Resource::kConnections], 5u);
+  EXPECT_EQ(config.quota_of.at("c.d")[Resource::kJobs], 0u);
+}
+
+TEST_F(ConfigTest, MistakesInQuotasAreNamed) {
+  for (const auto& [text, named] : std::vector<std::pair<std::string, std::string>>{
+           {"[quota]\nsheep = 1\n", "quota-sheep"},
+           {"[quota]\njobs = 257\n", "--quota-jobs"},
+           {"[quota]\narena-bytes = \"2X\"\n", "--quota-arena-bytes"},
+           {"[quota.team-a]\njobs = 1\n", "[quota.team-a] is of no --socket PATH=team-a"},
+           {"socket = \"@a=a\"\n[quota.a]\nsheep = 1\n", "quota.a.sheep"},
+           {"socket = \"@a=a\"\n[quota.a]\njobs = 257\n", "--quota.a.jobs: Value 257"},
+           {"[quota.Team]\njobs = 1\n", "quota.Team.jobs"},
+           {"[sheep]\njobs = 1\n", "sheep"}}) {
+    const auto [code, printed] = bad({toml(text)});
+    EXPECT_NE(code, 0) << text;
+    EXPECT_NE(printed.find(named), std::string::npos) << text << printed;
+  }
 }
 
 TEST_F(ConfigTest, TheSandboxIsOneOfThree) {

@@ -178,7 +178,8 @@ SessionTest::~SessionTest() {
 }
 
 void SessionTest::start_server(uint32_t ring_capacity, int64_t handshake_timeout_ms) {
-  ServerOptions options{path_, ring_capacity, handshake_timeout_ms};
+  ServerOptions options{{{path_, ""}}, ring_capacity, handshake_timeout_ms};
+  options.sockets.insert(options.sockets.end(), more_sockets_.begin(), more_sockets_.end());
   options.ledger = std::make_shared<Ledger>(quota_);
   options.refuses_early_descriptors = !is_old_kernel_;
   server_ = SessionServer::create(loop_, options, events_,

@@ -138,8 +138,11 @@ class SessionTest : public ::testing::Test {
   ~SessionTest() override;
 
   void start_server(uint32_t ring_capacity = 16, int64_t handshake_timeout_ms = 60000);
-  // The quota of one user from the next start_server() on; its default is that of a large machine.
+  // The quota of each principal from the next start_server() on; its default is that of a large
+  // machine.
   Quota quota_{uint64_t{1} << 40, 65536};
+  // Where the server listens beside path_.
+  std::vector<SocketPlace> more_sockets_;
   // If true, the server behaves as before Linux 6.16, where clients cannot be kept from sending
   // descriptors.
   bool is_old_kernel_ = false;

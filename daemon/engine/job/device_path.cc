@@ -42,11 +42,18 @@ Status DevicePath::check() const {
 }
 
 void DevicePath::add(LocalRank rank, session::DeviceMemory memory) {
-  if (!device_.is_open()) open();
+  if (!device_.is_open()) {
+    const Status opened = open();
+    if (!opened.is_ok()) return host_.device_memory_added(rank, memory.id, opened);
+  }
   device_.worker().add(rank, std::move(memory));
 }
 
-void DevicePath::open() {
+Status DevicePath::open() {
+  Result<session::Charge> paid =
+      session::charge({context_.ledger, spec_.owner}, session::Resource::kGpuWorkers, 1);
+  if (!paid.is_ok()) return paid.status();
+  worker_ = std::move(paid).value();
   DeviceJobOptions options;
   options.who =
       "the GPU worker of job " + spec_.job + " on node " + spec_.layout.node(spec_.self).node_id;
@@ -60,6 +67,7 @@ void DevicePath::open() {
   device_.open(std::make_unique<DeviceJob>(context_.control_loop, context_.metrics,
                                            std::move(options), std::move(on_added)));
   nccl_.open();
+  return Status::ok();
 }
 
 void DevicePath::remove(LocalRank rank, uint32_t id) {
@@ -73,7 +81,10 @@ void DevicePath::drop(LocalRank rank) {
 void DevicePath::stop(std::function<void()> then) {
   nccl_.stop();
   if (!device_.is_open()) return then();
-  device_.worker().stop(lifetime_.guard(std::move(then)));
+  device_.worker().stop(lifetime_.guard([this, then = std::move(then)] {
+    worker_ = session::Charge();
+    then();
+  }));
 }
 
 // --- Batches -------------------------------------------------------------------------------------

@@ -24,8 +24,8 @@ class DevicePath {
 
   // Returns why tensors in device memory cannot be reduced in this job, or OK.
   Status check() const;
-  // A rank shares memory; the first one starts the job's worker. The answer is
-  // PathHost::device_memory_added().
+  // A rank shares memory; the first one starts the job's worker, for which the job's owner pays.
+  // The answer is PathHost::device_memory_added().
   void add(LocalRank rank, session::DeviceMemory memory);
   void remove(LocalRank rank, uint32_t id);
   // The rank's process has gone, with all its memory.
@@ -39,7 +39,7 @@ class DevicePath {
   void stop(std::function<void()> then);
 
  private:
-  void open();
+  Status open();
   // Counts the submissions of a batch.
   void count(const core::Launch& launch);
 
@@ -49,6 +49,7 @@ class DevicePath {
   SubmissionLedger& ledger_;
   HostPath& host_path_;
   observe::JobMetrics& metrics_;
+  session::Charge worker_;  // It is charged while there is a worker.
   DeviceLaunches device_;
   NcclPath nccl_;
   StagedPath staged_;

@@ -58,7 +58,7 @@ void HostPath::charge_staging(uint32_t process_set, const core::Layout& layout) 
   if (layout.node_count() == 1) return;  // Nothing goes to other nodes.
   staging_.erase(process_set);
   Result<session::Charge> paid =
-      session::charge({context_.ledger, spec_.uid}, session::Resource::kStagingBytes,
+      session::charge({context_.ledger, spec_.owner}, session::Resource::kStagingBytes,
                       context_.options.staging_bytes);
   if (paid.is_ok()) {
     staging_.emplace(process_set, std::move(paid).value());

@@ -648,7 +648,7 @@ std::vector<PlanSnapshot> JobRunner::plans() const {
   std::vector<PlanSnapshot> all;
   for (const core::Collectives* set : core_.process_sets()) {
     if (!set->plan()) continue;
-    all.push_back({spec_.job, spec_.uid, set->id(), set->layout().ranks(), *set->plan()});
+    all.push_back({spec_.job, spec_.owner, set->id(), set->layout().ranks(), *set->plan()});
   }
   return all;
 }

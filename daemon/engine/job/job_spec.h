@@ -10,8 +10,8 @@
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
-#include <sys/types.h>
 
+#include "daemon/base/principal.h"
 #include "daemon/core/generations/generation.h"
 #include "daemon/core/job/job.h"
 #include "daemon/engine/data/data_loops.h"
@@ -69,7 +69,7 @@ struct EngineContext {
   // It is called when a small operation has been submitted or has ended: the next event is
   // microseconds away.
   std::function<void()> on_small = [] {};
-  // Keeps what users of this node may have.
+  // Keeps what principals of this node may have.
   std::shared_ptr<session::Ledger> ledger = std::make_shared<session::Ledger>();
 };
 
@@ -99,7 +99,7 @@ struct JobSpec {
   JobId job;
   std::string token;  // It has limits::kTokenBytes.
   std::string user;   // It is for people.
-  uid_t uid = 0;      // The user whose processes may attach.
+  Principal owner;    // Whose processes may attach.
   NodeIndex self;
   core::Layout layout;
   Epoch first_epoch{1};
@@ -185,7 +185,7 @@ struct JobSnapshot {
   };
 
   JobId job;
-  uid_t uid = 0;  // Who has registered it.
+  Principal owner;  // Who has registered it.
   std::string user;
   std::string state;
   uint32_t epoch = 0;
@@ -210,7 +210,7 @@ struct JobSnapshot {
 // A locked schedule in force.
 struct PlanSnapshot {
   JobId job;
-  uid_t uid = 0;
+  Principal owner;
   uint32_t process_set = 0;
   std::vector<Rank> ranks;
   core::Plan plan;

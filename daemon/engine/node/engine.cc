@@ -20,9 +20,9 @@ namespace {
 constexpr size_t kMaxFailureBytes = 512;
 
 // A name belongs to whoever has it first, for as long as that job lasts.
-std::string owner_hint(const JobSpec& running, uid_t user) {
-  if (running.uid == user) return "";
-  return ", and this one is user " + std::to_string(running.uid) + "'s: give yours another name";
+std::string owner_hint(const JobSpec& running, const Principal& principal) {
+  if (running.owner == principal) return "";
+  return ", and this one is " + running.owner.to_string() + "'s: give yours another name";
 }
 
 // Answers what a process asks for before rueda_init has returned.
@@ -98,16 +98,17 @@ Result<JobHandle> Engine::register_job(JobSpec spec, JobListener listener) {
     return Status(Code::kInvalidArgument,
                   "job " + job + " is registered on node " + options().node_id +
                       " already; a job id names one job at a time" +
-                      owner_hint(elastic ? elastic->spec() : jobs_.at(job)->spec(), spec.uid));
+                      owner_hint(elastic ? elastic->spec() : jobs_.at(job)->spec(), spec.owner));
   }
   if (Status status = check_daemon_settings(spec, options()); !status.is_ok()) return status;
   if (jobs_.size() >= limits::kMaxJobs) {
     return Status(Code::kUnavailable, "node " + options().node_id + " serves " +
                                           std::to_string(jobs_.size()) +
-                                          " jobs, which is the limit; wait for one to end");
+                                          " jobs of all users, which is the limit of a daemon: "
+                                          "wait for one to end");
   }
   Result<session::Charge> paid =
-      session::charge({context_.ledger, spec.uid}, session::Resource::kJobs, 1);
+      session::charge({context_.ledger, spec.owner}, session::Resource::kJobs, 1);
   if (!paid.is_ok()) return paid.status();
   const std::string& own = spec.layout.node(spec.self).node_id;
   if (own != options().node_id) {
@@ -145,7 +146,7 @@ JobRunner* Engine::find_shared(const JobSpec& spec) const {
   if (it == jobs_.end() || !spec.is_shared) return nullptr;
   const JobSpec& running = it->second->spec();
   const bool is_same =
-      running.is_shared && running.uid == spec.uid && proof_matches(running.token, spec.token);
+      running.is_shared && running.owner == spec.owner && proof_matches(running.token, spec.token);
   return is_same ? it->second.get() : nullptr;
 }
 
@@ -230,7 +231,7 @@ void Engine::end_timeline(JobHandle handle) {
 }
 
 Result<JobId> Engine::request_timeline(const JobId& job, const TimelineRequest& wanted,
-                                       uid_t user) {
+                                       const Principal& caller) {
   if (job.empty() && jobs_.size() != 1) {
     return Status(Code::kInvalidArgument, "node " + options().node_id + " serves " +
                                               std::to_string(jobs_.size()) +
@@ -241,11 +242,11 @@ Result<JobId> Engine::request_timeline(const JobId& job, const TimelineRequest& 
     return Status(Code::kNotFound, "no job " + job + " is registered on node " + options().node_id +
                                        "; ruedactl jobs says which are");
   }
-  const uid_t owner = it->second->spec().uid;
-  if (user != owner && user != 0) {
-    return Status(Code::kPermission, "job " + it->first + " belongs to user " +
-                                         std::to_string(owner) + ", who alone, beside root, " +
-                                         "may have its timeline written");
+  const Principal& owner = it->second->spec().owner;
+  if (!caller.reaches(owner)) {
+    return Status(Code::kPermission, "job " + it->first + " belongs to " + owner.to_string() +
+                                         ", who alone, beside root, may have its timeline " +
+                                         "written, and it is asked for by " + caller.to_string());
   }
   if (Status status = it->second->request_timeline(wanted); !status.is_ok()) return status;
   return it->first;
@@ -397,7 +398,7 @@ std::vector<JobSnapshot> Engine::jobs() const {
   std::vector<JobSnapshot> snapshots;
   for (const auto& [job, runner] : jobs_) {
     snapshots.push_back(runner->snapshot());
-    snapshots.back().uid = runner->spec().uid;
+    snapshots.back().owner = runner->spec().owner;
     if (const ElasticJob* const elastic = elastic_of(job)) {
       snapshots.back().generations = elastic->history();
     }
@@ -405,7 +406,7 @@ std::vector<JobSnapshot> Engine::jobs() const {
   for (const auto& [job, elastic] : elastic_) {
     if (jobs_.contains(job)) continue;
     snapshots.push_back(elastic->snapshot());
-    snapshots.back().uid = elastic->spec().uid;
+    snapshots.back().owner = elastic->spec().owner;
     snapshots.back().generations = elastic->history();
   }
   for (JobSnapshot& snapshot : snapshots) snapshot.failure_timeout_ms = options().timeout_ms;
@@ -425,7 +426,7 @@ std::vector<StallSnapshot> Engine::stalls() const {
   std::vector<StallSnapshot> all;
   for (const auto& [job, runner] : jobs_) {
     std::vector<StallSnapshot> some = runner->stalls();
-    for (StallSnapshot& snapshot : some) snapshot.uid = runner->spec().uid;
+    for (StallSnapshot& snapshot : some) snapshot.owner = runner->spec().owner;
     std::move(some.begin(), some.end(), std::back_inserter(all));
   }
   return all;
@@ -444,11 +445,12 @@ Status Engine::on_attach(session::Session& session) {
   const JobSpec& spec = elastic ? elastic->spec() : it->second->spec();
   const Status known = check_token(spec, attach, options().node_id, elastic != nullptr);
   if (!known.is_ok()) return known;
-  if (attach.peer.uid != spec.uid) {
-    return Status(Code::kPermission, "job " + attach.job + " belongs to user " +
-                                         std::to_string(spec.uid) + ", and process " +
-                                         std::to_string(attach.peer.pid) + " runs as user " +
-                                         std::to_string(attach.peer.uid));
+  if (attach.peer.principal != spec.owner) {
+    return Status(Code::kPermission,
+                  "job " + attach.job + " belongs to " + spec.owner.to_string() + ", and process " +
+                      std::to_string(attach.peer.pid) + " is " + attach.peer.principal.to_string() +
+                      "'s: run it as the user who has started the job, and with RUEDA_SOCKET as "
+                      "ruedarun has set it");
   }
   Status may = elastic ? elastic->may_attach(attach) : it->second->may_attach(attach);
   if (!may.is_ok()) return may;

@@ -48,9 +48,10 @@ class Engine final : public session::SessionEvents, public ControlEvents {
   void close_job(JobHandle handle);
   // Its launcher no longer wants its timeline; there may be none.
   void end_timeline(JobHandle handle);
-  // A user wants a job's timeline to begin or to end. If `job` is "", the only job is meant.
+  // Somebody wants a job's timeline to begin or to end. If `job` is "", the only job is meant.
   // Returns which job that is.
-  Result<JobId> request_timeline(const JobId& job, const TimelineRequest& wanted, uid_t user);
+  Result<JobId> request_timeline(const JobId& job, const TimelineRequest& wanted,
+                                 const Principal& caller);
   // Ends every job with the reason; `done` is called when all are closed.
   void close_all(const Status& why, std::function<void()> done);
 

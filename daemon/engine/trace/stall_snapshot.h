@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/base/principal.h"
 #include "daemon/core/messages/stall_messages.h"
 #include "daemon/core/model/layout.h"
 
@@ -24,7 +25,7 @@ struct StallSnapshot {
   core::Stall stall;
   std::vector<MissingRank> missing;  // They are in the order of stall.missing.
   std::string text;                  // It is one sentence.
-  uid_t uid = 0;                     // Who has registered the job.
+  Principal owner;                   // Who has registered the job.
 };
 
 // Returns the stalls of one process set; the layout is the set's.

@@ -70,9 +70,10 @@ std::vector<FileRule> rules_of(const SandboxOptions& options) {
   rules.push_back({"/dev/infiniband", Access::kDevice});
   add_resolver(rules);
   if (!options.tls_dir.empty()) add_certificates(options.tls_dir, rules);
-  if (!options.socket.starts_with('@')) {
+  for (const std::string& name : options.sockets) {
+    if (name.starts_with('@')) continue;
     std::error_code error;
-    const fs::path socket = fs::absolute(options.socket, error);
+    const fs::path socket = fs::absolute(name, error);
     if (!error) rules.push_back({socket.parent_path().string(), Access::kSocket});
   }
   return rules;

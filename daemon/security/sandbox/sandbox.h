@@ -7,6 +7,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "daemon/base/status.h"
 
@@ -15,8 +16,8 @@ namespace rueda::security {
 struct SandboxOptions {
   // "auto": what the kernel has; "yes": all of it, or the program does not start; "no": none.
   std::string mode = "auto";
-  // The unix socket, which is made and removed within the sandbox; '@' begins an abstract name.
-  std::string socket;
+  // The unix sockets, which are made and removed within the sandbox; '@' begins an abstract name.
+  std::vector<std::string> sockets;
   std::string tls_dir;  // The folder of certificates; empty: there is none.
 };
 

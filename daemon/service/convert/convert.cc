@@ -542,7 +542,7 @@ Result<engine::JobSpec> from_proto(const v1::JobSpec& spec, const Membership& me
   engine::JobSpec job{spec.job_id(),
                       spec.token(),
                       one_line(spec.user(), kShownNameBytes),
-                      0,
+                      Principal(),
                       NodeIndex{spec.node_index()},
                       std::move(layout).value()};
   job.start_timeout_ms = spec.start_timeout_ms();

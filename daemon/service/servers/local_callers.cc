@@ -9,6 +9,7 @@ namespace rueda::service {
 
 bool LocalCallers::is_operator(const session::Credentials& peer,
                                const std::vector<gid_t>& groups) const {
+  if (peer.principal.is_named()) return false;  // A pod's root is no operator of its node.
   if (peer.uid == 0 || peer.uid == ::geteuid()) return true;
   if (!admin_group_) return false;
   if (peer.gid == *admin_group_) return true;
@@ -19,7 +20,7 @@ void LocalCallers::note(int fd, const session::Credentials& peer,
                         const std::vector<gid_t>& groups) {
   using Kind = security::Caller::Kind;
   const security::Caller caller{
-      is_operator(peer, groups) ? Kind::kOperator : Kind::kUser, peer.uid, {}};
+      is_operator(peer, groups) ? Kind::kOperator : Kind::kUser, peer.principal, {}};
   const MutexLock lock(mutex_);
   by_fd_[fd] = caller;
 }

@@ -15,7 +15,8 @@ namespace rueda::service {
 // Thread-safe.
 class LocalCallers final : public security::Callers {
  public:
-  // Members of the group are operators, beside root and the user that the daemon runs as.
+  // Members of the group are operators, beside root and the user that the daemon runs as, but for
+  // who comes by a named socket.
   explicit LocalCallers(std::optional<gid_t> admin_group) : admin_group_(admin_group) {}
 
   // Must be called before gRPC is given the descriptor. `groups` are those that the process has

@@ -167,7 +167,7 @@ void AdminService::request_timeline(TimelineCall& call) {
   }
   control_loop_.post([this, &call, wanted = std::move(wanted).value()] {
     const Result<JobId> job =
-        engine_.request_timeline(call.request().job_id(), wanted, call.caller().uid);
+        engine_.request_timeline(call.request().job_id(), wanted, call.caller().principal);
     if (!job.is_ok()) {
       return call.fail({grpc::StatusCode::FAILED_PRECONDITION, job.status().message()});
     }
@@ -216,7 +216,7 @@ void AdminService::fill(v1::GetStatusReply& reply, const security::Caller&) cons
 
 void AdminService::fill(v1::ListJobsReply& reply, const security::Caller& caller) const {
   for (const engine::JobSnapshot& job : engine_.jobs()) {
-    if (security::reaches(security::Action::kReadJobs, caller, job.uid)) {
+    if (security::reaches(security::Action::kReadJobs, caller, job.owner)) {
       fill_job(job, *reply.add_jobs());
     } else {
       reply.set_jobs_of_others(reply.jobs_of_others() + 1);
@@ -244,7 +244,7 @@ void AdminService::fill(v1::ListPeersReply& reply, const security::Caller&) cons
 
 void AdminService::fill(v1::ListPlansReply& reply, const security::Caller& caller) const {
   for (const engine::PlanSnapshot& from : engine_.plans()) {
-    if (!security::reaches(security::Action::kReadPlans, caller, from.uid)) continue;
+    if (!security::reaches(security::Action::kReadPlans, caller, from.owner)) continue;
     v1::ListPlansReply::Plan& to = *reply.add_plans();
     to.set_job_id(from.job);
     to.set_process_set(from.process_set);
@@ -267,7 +267,7 @@ void AdminService::fill(v1::ListPlansReply& reply, const security::Caller& calle
 
 void AdminService::fill(v1::ListStallsReply& reply, const security::Caller& caller) const {
   for (const engine::StallSnapshot& stall : engine_.stalls()) {
-    if (!security::reaches(security::Action::kReadStalls, caller, stall.uid)) continue;
+    if (!security::reaches(security::Action::kReadStalls, caller, stall.owner)) continue;
     fill_stall(stall, *reply.add_stalls());
   }
 }

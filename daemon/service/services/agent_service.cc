@@ -39,12 +39,12 @@ using RunCall = rpc::ServerCall<v1::AgentRequest, v1::AgentEvent>;
 class LauncherStream final : public RunCall {
  public:
   LauncherStream(rpc::CallQueue& queue, Arrived arrival, const engine::LoopPoster& control_loop,
-                 engine::Engine& engine, const Membership& membership, uid_t uid)
+                 engine::Engine& engine, const Membership& membership, Principal owner)
       : RunCall(queue, std::move(arrival)),
         control_loop_(control_loop),
         engine_(engine),
         membership_(membership),
-        uid_(uid),
+        owner_(std::move(owner)),
         self_(this) {
     start_read(&request_);
   }
@@ -108,7 +108,7 @@ class LauncherStream final : public RunCall {
     Result<engine::JobSpec> spec = from_proto(request, membership_);
     if (!spec.is_ok()) return finish(refusal(spec.status()));
     auto shared = std::make_shared<engine::JobSpec>(std::move(spec).value());
-    shared->uid = uid_;
+    shared->owner = owner_;
     control_loop_.post([self = self_, shared] {
       without_exception([&] { self->register_in_loop(std::move(*shared)); },
                         [&](const char* what) { self->on_exception(what); });
@@ -226,7 +226,7 @@ class LauncherStream final : public RunCall {
   const engine::LoopPoster& control_loop_;
   engine::Engine& engine_;
   const Membership& membership_;
-  const uid_t uid_;
+  const Principal owner_;
   std::shared_ptr<LauncherStream> self_;
   // The queue's thread owns these.
   v1::AgentRequest request_;
@@ -256,7 +256,7 @@ void AgentService::serve(rpc::CallQueue& queue, const security::Callers& callers
       },
       [this, &queue](std::unique_ptr<RunArrival> arrival, const security::Caller& caller) {
         new LauncherStream(queue, std::move(arrival), control_loop_, engine_, membership_,
-                           caller.uid);
+                           caller.principal);
       });
   using DescribeCall = rpc::UnaryCall<v1::DescribeRequest, v1::DescribeReply>;
   DescribeCall::await(

@@ -124,8 +124,8 @@ Result<Mapping> Mapping::map(int fd, size_t bytes, const std::string& what) {
   return Mapping(data, bytes, std::move(guard).value());
 }
 
-Arena::Arena(ArenaMemory memory, uid_t user, std::shared_ptr<ArenaTotals> totals)
-    : memory_(std::move(memory)), user_(user), totals_(std::move(totals)) {
+Arena::Arena(ArenaMemory memory, Principal principal, std::shared_ptr<ArenaTotals> totals)
+    : memory_(std::move(memory)), principal_(std::move(principal)), totals_(std::move(totals)) {
   totals_->arenas.fetch_add(1, std::memory_order_relaxed);
   totals_->bytes.fetch_add(bytes(), std::memory_order_relaxed);
 }
@@ -135,7 +135,7 @@ Arena::~Arena() {
   totals_->bytes.fetch_sub(bytes(), std::memory_order_relaxed);
   try {
     Doors::of_process().run(
-        user_, [gone = std::make_shared<ArenaMemory>(std::move(memory_))] {},
+        principal_, [gone = std::make_shared<ArenaMemory>(std::move(memory_))] {},
         Doors::Purpose::kMemory);
   } catch (const std::bad_alloc&) {
     // No memory was left to hand the mapping to a door: it is unmapped on this thread.
@@ -161,7 +161,7 @@ Result<ArenaMemory> ArenaTable::map(int fd, uint64_t bytes, const Account& accou
 }
 
 Result<uint32_t> ArenaTable::add(ArenaMemory memory) {
-  return add(std::make_shared<Arena>(std::move(memory), account_.user, totals_));
+  return add(std::make_shared<Arena>(std::move(memory), account_.principal, totals_));
 }
 
 Result<uint32_t> ArenaTable::add(std::shared_ptr<Arena> arena) {

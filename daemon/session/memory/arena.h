@@ -68,7 +68,7 @@ struct FileId {
   auto operator<=>(const FileId&) const = default;
 };
 
-// A mapped arena with the charges for it. The user pays until the charges are destroyed.
+// A mapped arena with the charges for it. The principal pays until the charges are destroyed.
 struct ArenaMemory {
   Mapping mapping;
   FileId file;
@@ -78,8 +78,9 @@ struct ArenaMemory {
 
 class Arena : public std::enable_shared_from_this<Arena> {
  public:
-  Arena(ArenaMemory memory, uid_t user, std::shared_ptr<ArenaTotals> totals);
-  // The destructor hands the mapping to its user's door (doors.h), because unmapping may take long.
+  Arena(ArenaMemory memory, Principal principal, std::shared_ptr<ArenaTotals> totals);
+  // The destructor hands the mapping to its principal's door (doors.h), because unmapping may take
+  // long.
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
@@ -93,7 +94,7 @@ class Arena : public std::enable_shared_from_this<Arena> {
 
  private:
   ArenaMemory memory_;
-  const uid_t user_;
+  const Principal principal_;
   std::shared_ptr<ArenaTotals> totals_;
 };
 

@@ -8,7 +8,7 @@ namespace rueda::session {
 void KeptArenas::put(const Credentials& owner, const std::vector<std::shared_ptr<Arena>>& arenas) {
   const MutexLock lock(mutex_);
   for (const std::shared_ptr<Arena>& arena : arenas) {
-    arenas_.insert_or_assign(Key{owner.uid, owner.pid, arena->file()}, arena);
+    arenas_.insert_or_assign(key_of(owner, arena->file()), arena);
   }
 }
 
@@ -19,7 +19,7 @@ std::shared_ptr<Arena> KeptArenas::take(const Credentials& owner, int fd, uint64
   struct stat info {};
   if (::fstat(fd, &info) != 0) return nullptr;
   const MutexLock lock(mutex_);
-  const auto found = arenas_.find(Key{owner.uid, owner.pid, FileId{info.st_dev, info.st_ino}});
+  const auto found = arenas_.find(key_of(owner, FileId{info.st_dev, info.st_ino}));
   if (found == arenas_.end() || found->second->bytes() != bytes) return nullptr;
   std::shared_ptr<Arena> arena = std::move(found->second);
   arenas_.erase(found);
@@ -32,7 +32,7 @@ void KeptArenas::drop(const Credentials& owner, const std::vector<std::weak_ptr<
   for (const std::weak_ptr<Arena>& left : arenas) {
     const std::shared_ptr<Arena> arena = left.lock();
     if (arena == nullptr) continue;
-    const auto found = arenas_.find(Key{owner.uid, owner.pid, arena->file()});
+    const auto found = arenas_.find(key_of(owner, arena->file()));
     if (found == arenas_.end() || found->second != arena) continue;
     arenas_.erase(found);
     gone.push_back(arena);

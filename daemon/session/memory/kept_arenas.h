@@ -27,9 +27,14 @@ class KeptArenas {
   void drop(const Credentials& owner, const std::vector<std::weak_ptr<Arena>>& arenas);
 
  private:
-  // The user, the process, and the file. Numbers of files come again after 2^32 of them, so that a
-  // process may mistake its own memory, and nobody else's.
-  using Key = std::tuple<uid_t, pid_t, FileId>;
+  // The principal, the user, the process, and the file. Numbers of files come again after 2^32 of
+  // them, so that a process may mistake its own memory, and nobody else's; processes in containers,
+  // whose numbers the daemon cannot see and takes for 0, may mistake each other's of one principal.
+  using Key = std::tuple<Principal, uid_t, pid_t, FileId>;
+
+  static Key key_of(const Credentials& owner, const FileId& file) {
+    return {owner.principal, owner.uid, owner.pid, file};
+  }
 
   Mutex mutex_;
   std::map<Key, std::shared_ptr<Arena>> arenas_ RUEDA_GUARDED_BY(mutex_);

@@ -27,7 +27,7 @@ void MessageReader::take_descriptors(msghdr& message) {
     for (size_t i = 0; i < count; ++i) {
       int fd;
       std::memcpy(&fd, CMSG_DATA(part) + i * sizeof(int), sizeof(int));
-      ForeignFd owned(UniqueFd(fd), user_);
+      ForeignFd owned(UniqueFd(fd), principal_);
       if (descriptors_.size() < kMaxDescriptorsPerRead) descriptors_.push_back(std::move(owned));
     }
   }

@@ -35,8 +35,8 @@ int client_body_bytes(uint16_t type);
 // loop.
 class MessageReader {
  public:
-  // The socket that is read belongs to this user.
-  explicit MessageReader(uid_t user) : user_(user) {}
+  // The socket that is read leads to a process of this principal.
+  explicit MessageReader(Principal principal) : principal_(std::move(principal)) {}
 
   enum class Read {
     kMessage,     // type(), body_as() and descriptors() are valid until the next read().
@@ -79,7 +79,7 @@ class MessageReader {
   size_t have_bytes_ = 0;  // Bytes of the header that have come; then, bytes of the body.
   bool in_body_ = false;
   bool is_complete_ = false;
-  uid_t user_ = 0;
+  Principal principal_;
   std::vector<ForeignFd> descriptors_;
   Status error_;
 };

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cerrno>
 #include <chrono>
+#include <list>
 #include <map>
 #include <optional>
 #include <utility>
@@ -45,10 +46,10 @@ class Server final : public SessionOwner, public std::enable_shared_from_this<Se
         options_(std::move(options)),
         events_(events),
         handoff_(std::move(handoff)),
-        acceptor_(loop),
-        accept_retry_(loop),
         lost_memory_(loop),
-        log_pause_(loop) {}
+        log_pause_(loop) {
+    for (const SocketPlace& place : options_.sockets) entrances_.emplace_back(loop, place);
+  }
 
   Status listen();
   ServerStats stats() const;
@@ -66,9 +67,20 @@ class Server final : public SessionOwner, public std::enable_shared_from_this<Se
   void rest();
 
  private:
-  void wait_acceptable();
-  void accept_some();
-  void greet(UniqueFd connection);
+  // A socket that is listened on.
+  struct Entrance {
+    Entrance(asio::io_context& loop, SocketPlace listened)
+        : place(std::move(listened)), acceptor(loop), retry(loop) {}
+    const SocketPlace place;
+    std::optional<ListeningSocket> listener;
+    asio::posix::stream_descriptor acceptor;
+    asio::steady_timer retry;
+  };
+
+  Status listen_at(Entrance& entrance);
+  void wait_acceptable(Entrance& entrance);
+  void accept_some(Entrance& entrance);
+  void greet(UniqueFd connection, const SocketPlace& at);
   // The charges for a connection and for its wait to attach. take() returns them, or the error that
   // says why the connection is not taken.
   struct Taken {
@@ -86,9 +98,7 @@ class Server final : public SessionOwner, public std::enable_shared_from_this<Se
   const ServerOptions options_;
   SessionEvents& events_;
   GrpcHandoff handoff_;
-  std::optional<ListeningSocket> listener_;
-  asio::posix::stream_descriptor acceptor_;
-  asio::steady_timer accept_retry_;
+  std::list<Entrance> entrances_;  // Filled by the constructor.
   asio::posix::stream_descriptor lost_memory_;
   struct Greeted {
     std::shared_ptr<Greeting> greeting;
@@ -118,11 +128,9 @@ Status Server::listen() {
                                               "1048576");
   }
   if (Status status = install_sigbus_guard(); !status.is_ok()) return status;
-  Result<ListeningSocket> listener =
-      ListeningSocket::open(options_.socket_path, options_.refuses_early_descriptors);
-  if (!listener.is_ok()) return listener.status();
-  listener_.emplace(std::move(listener).value());
-  acceptor_.assign(listener_->release_fd());
+  for (Entrance& entrance : entrances_) {
+    if (Status status = listen_at(entrance); !status.is_ok()) return status;
+  }
   int lost = ::fcntl(sigbus_event_fd(), F_DUPFD_CLOEXEC, 0);
   if (lost < 0) {
     return Status(Code::kResourceExhausted,
@@ -130,20 +138,33 @@ Status Server::listen() {
   }
   lost_memory_.assign(lost);
   wait_lost_memory();
-  wait_acceptable();
+  for (Entrance& entrance : entrances_) wait_acceptable(entrance);
+  return Status::ok();
+}
+
+Status Server::listen_at(Entrance& entrance) {
+  Result<ListeningSocket> listener =
+      ListeningSocket::open(entrance.place.path, options_.refuses_early_descriptors);
+  if (!listener.is_ok()) return listener.status();
+  entrance.listener.emplace(std::move(listener).value());
+  entrance.acceptor.assign(entrance.listener->release_fd());
   return Status::ok();
 }
 
 void Server::stop() {
   error_code ignored;
   gate_->close();
-  // The listener is closed at a door: that also closes the connections that were not accepted, with
-  // the descriptors that came over them.
-  if (acceptor_.is_open()) ForeignFd(UniqueFd(acceptor_.release()), ::getuid());
+  for (Entrance& entrance : entrances_) {
+    // A listener is closed at a door: that also closes the connections that were not accepted, with
+    // the descriptors that came over them.
+    if (entrance.acceptor.is_open()) {
+      ForeignFd(UniqueFd(entrance.acceptor.release()), principal_at(entrance.place, ::getuid()));
+    }
+    entrance.retry.cancel();
+    entrance.listener.reset();
+  }
   lost_memory_.close(ignored);
-  accept_retry_.cancel();
   log_pause_.cancel();
-  listener_.reset();
   for (auto& [key, greeted] : std::exchange(greetings_, {})) greeted.greeting->cancel();
   for (auto& [key, relay] : std::exchange(relays_, {})) relay->close();
   for (auto& [key, lease] : std::exchange(leases_, {})) lease->close();
@@ -156,18 +177,20 @@ void Server::stop() {
 
 // --- Accepting.
 
-void Server::wait_acceptable() {
-  acceptor_.async_wait(Wait::wait_read, [self = shared_from_this()](error_code error) {
-    if (!error) self->accept_some();
-  });
+void Server::wait_acceptable(Entrance& entrance) {
+  entrance.acceptor.async_wait(Wait::wait_read,
+                               [self = shared_from_this(), &entrance](error_code error) {
+                                 if (!error) self->accept_some(entrance);
+                               });
 }
 
-void Server::accept_some() {
-  for (int i = 0; i < kAcceptsPerTurn && acceptor_.is_open(); ++i) {
+void Server::accept_some(Entrance& entrance) {
+  asio::posix::stream_descriptor& acceptor = entrance.acceptor;
+  for (int i = 0; i < kAcceptsPerTurn && acceptor.is_open(); ++i) {
     UniqueFd connection(
-        ::accept4(acceptor_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+        ::accept4(acceptor.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (connection.is_open()) {
-      greet(std::move(connection));
+      greet(std::move(connection), entrance.place);
       continue;
     }
     if (errno == EAGAIN || errno == EWOULDBLOCK) break;
@@ -175,27 +198,27 @@ void Server::accept_some() {
     // The daemon is out of descriptors or memory. The connection stays in the backlog and keeps the
     // listener readable, so accepting pauses.
     spdlog::warn("cannot accept a connection on {}: {}; raise the limit of open files",
-                 options_.socket_path, std::strerror(errno));
-    accept_retry_.expires_after(kAcceptRetryInterval);
-    accept_retry_.async_wait([self = shared_from_this()](error_code error) {
-      if (!error && self->acceptor_.is_open()) self->accept_some();
+                 entrance.place.path, std::strerror(errno));
+    entrance.retry.expires_after(kAcceptRetryInterval);
+    entrance.retry.async_wait([self = shared_from_this(), &entrance](error_code error) {
+      if (!error && entrance.acceptor.is_open()) self->accept_some(entrance);
     });
     return;
   }
-  if (acceptor_.is_open()) wait_acceptable();
+  if (acceptor.is_open()) wait_acceptable(entrance);
 }
 
-void Server::greet(UniqueFd accepted) {
+void Server::greet(UniqueFd accepted, const SocketPlace& at) {
   ucred found{};
   socklen_t found_bytes = sizeof(found);
   // Descriptors that the connection brings are not received here, but whoever closes the connection
   // also closes them, and may sleep.
   const bool is_known =
       ::getsockopt(accepted.get(), SOL_SOCKET, SO_PEERCRED, &found, &found_bytes) == 0;
-  Credentials peer{found.pid, found.uid, found.gid};
+  const Credentials peer{found.pid, found.uid, found.gid, principal_at(at, found.uid)};
   Result<Taken> taken = take(peer);
   auto connection = std::make_shared<ForeignFd>(
-      std::move(accepted), peer.uid,
+      std::move(accepted), peer.principal,
       taken.is_ok() ? std::move(taken.value().until_closed) : std::shared_ptr<void>());
   if (!is_known || !taken.is_ok()) ::shutdown(connection->get(), SHUT_RDWR);
   if (!is_known) return;
@@ -211,16 +234,18 @@ void Server::greet(UniqueFd accepted) {
 }
 
 Result<Server::Taken> Server::take(const Credentials& peer) {
-  if (Doors::of_process().is_refused(peer.uid)) {
+  if (Doors::of_process().is_refused(peer.principal)) {
     return Status(Code::kResourceExhausted,
-                  "descriptors that this user has sent keep whoever closes them waiting: close "
-                  "their other ends");
+                  "descriptors that " + peer.principal.to_string() +
+                      " has sent keep whoever closes them waiting: close their other ends");
   }
   if (greetings_.size() + sessions_.size() - attached() >= kMaxPending) {
     return Status(Code::kResourceExhausted,
-                  "too many connections wait to attach: attach at once, or close");
+                  std::to_string(kMaxPending) +
+                      " connections of all users wait to attach, which is the limit of a daemon: "
+                      "attach at once, or close");
   }
-  const Account account{options_.ledger, peer.uid};
+  const Account account{options_.ledger, peer.principal};
   Result<Charge> open = charge(account, Resource::kConnections, 1);
   if (!open.is_ok()) return open.status();
   Result<Charge> waiting = charge(account, Resource::kUnattached, 1);
@@ -277,9 +302,10 @@ size_t Server::attached() const {
 
 Status Server::check_room() const {
   if (attached() < limits::kMaxSessions) return Status::ok();
-  return Status(Code::kResourceExhausted, "this daemon serves " +
-                                              std::to_string(limits::kMaxSessions) +
-                                              " training processes already: end a job first");
+  return Status(Code::kResourceExhausted,
+                "this daemon serves " + std::to_string(limits::kMaxSessions) +
+                    " training processes of all users already, which is the limit: end a "
+                    "job first");
 }
 
 // --- Rings that are watched.
@@ -332,7 +358,7 @@ void Server::on_rejected(const Credentials& peer, const Status& why) {
     ++unlogged_;
     return;
   }
-  spdlog::warn("rejected pid {} of user {} on {}: {}", peer.pid, peer.uid, options_.socket_path,
+  spdlog::warn("rejected pid {} (uid {}) of {}: {}", peer.pid, peer.uid, peer.principal.to_string(),
                why.message());
   pause_log();
 }
@@ -344,7 +370,7 @@ void Server::pause_log() {
     self->is_log_paused_ = false;
     uint64_t unlogged = std::exchange(self->unlogged_, 0);
     if (error || unlogged == 0) return;
-    spdlog::warn("rejected {} more connections on {}", unlogged, self->options_.socket_path);
+    spdlog::warn("rejected {} more connections", unlogged);
     self->pause_log();
   });
 }

@@ -65,10 +65,10 @@ SessionImpl::SessionImpl(SessionSetup setup, ForeignSocket socket, const Credent
       pause_(setup_.loop),
       pause_for_(kShortestPause),
       waiting_(std::move(waiting)),
-      incoming_(std::make_shared<Incoming>(peer.uid)),
+      incoming_(std::make_shared<Incoming>(peer.principal)),
       tensors_(limits::kMaxTensorsPerSession,
-               Charge({setup_.options.ledger, peer.uid}, Resource::kTensorBytes)),
-      arenas_(setup_.arena_totals, {setup_.options.ledger, peer.uid}),
+               Charge({setup_.options.ledger, peer.principal}, Resource::kTensorBytes)),
+      arenas_(setup_.arena_totals, {setup_.options.ledger, peer.principal}),
       devices_(setup_.options.ring_capacity) {
   attach_.peer = peer;
 }
@@ -197,9 +197,9 @@ void SessionImpl::receive_at_door() {
   }
   is_at_door_ = true;
   Doors::of_process().run(
-      attach_.peer.uid,
+      attach_.peer.principal,
       [weak = weak_from_this(), gate = setup_.gate, incoming = incoming_, socket = socket_.socket(),
-       account = Account{setup_.options.ledger, attach_.peer.uid}, peer = attach_.peer,
+       account = Account{setup_.options.ledger, attach_.peer.principal}, peer = attach_.peer,
        kept = setup_.kept_arenas] {
         const MessageReader::Read read = incoming->reader.receive(socket->get());
         if (read == MessageReader::Read::kMessage) incoming->prepare(account, peer, *kept);
@@ -209,7 +209,7 @@ void SessionImpl::receive_at_door() {
           self->is_at_door_ = false;
           if (self->state_ != State::kAttached) {  // A mapped arena is unmapped there, too.
             return Doors::of_process().run(
-                self->attach_.peer.uid, [gone = std::move(self->incoming_)] {},
+                self->attach_.peer.principal, [gone = std::move(self->incoming_)] {},
                 Doors::Purpose::kMemory);
           }
           self->guarded([&] {
@@ -300,7 +300,8 @@ Status SessionImpl::prepare_attach(const rueda_abi_attach& abi) {
                                               " is not possible: set RANK and LOCAL_RANK");
   }
   if (Status status = setup_.owner.check_room(); !status.is_ok()) return status;
-  Result<Charge> paid = charge({setup_.options.ledger, attach_.peer.uid}, Resource::kSessions, 1);
+  Result<Charge> paid =
+      charge({setup_.options.ledger, attach_.peer.principal}, Resource::kSessions, 1);
   if (!paid.is_ok()) return paid.status();
   attached_ = std::move(paid).value();
   Result<SharedRings> rings = SharedRings::make(setup_.options.ring_capacity);
@@ -711,7 +712,7 @@ void SessionImpl::ask_for(Result<DeviceMemory> memory) {
   }
   Reply awaited{.status = {}, .value = memory.value().id, .is_known = false, .to_seal = {}};
   if (memory.value().kind == RUEDA_ABI_DEVICE_STAGING) {
-    const Account account{setup_.options.ledger, attach_.peer.uid};
+    const Account account{setup_.options.ledger, attach_.peer.principal};
     Result<Charge> paid = charge(account, Resource::kPinnedBytes, memory.value().bytes);
     if (!paid.is_ok()) {
       devices_.answer(memory.value().id, false);
@@ -720,8 +721,8 @@ void SessionImpl::ask_for(Result<DeviceMemory> memory) {
     pinned_.emplace(memory.value().id, std::move(paid).value());
   }
   if (memory.value().is_host()) {
-    awaited.to_seal =
-        ForeignFd(UniqueFd(::fcntl(memory.value().fd.get(), F_DUPFD_CLOEXEC, 0)), attach_.peer.uid);
+    awaited.to_seal = ForeignFd(UniqueFd(::fcntl(memory.value().fd.get(), F_DUPFD_CLOEXEC, 0)),
+                                attach_.peer.principal);
   }
   replies_.push_back(std::move(awaited));
   setup_.events.on_device_memory(*this, std::move(memory).value());
@@ -743,7 +744,7 @@ void SessionImpl::device_memory_added(uint32_t id, const Status& status) {
 // worker of the client's own job pays for that.
 void SessionImpl::seal_at_door(ForeignFd memory) {
   if (!memory.is_open()) return;
-  Doors::of_process().run(attach_.peer.uid,
+  Doors::of_process().run(attach_.peer.principal,
                           [sealed = std::make_shared<ForeignFd>(std::move(memory))] {
                             (void)seal_memfd(sealed->get(), "memory in place of a GPU's");
                           });

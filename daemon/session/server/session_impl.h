@@ -198,7 +198,7 @@ class SessionImpl final : public Session, public std::enable_shared_from_this<Se
   // The message that is being read. It belongs to the door while is_at_door_ is true; the arena
   // that the door has mapped travels with the message.
   struct Incoming {
-    explicit Incoming(uid_t user) : reader(user) {}
+    explicit Incoming(Principal principal) : reader(std::move(principal)) {}
     // Maps the message's arena, if it brings one, or finds that the process has had it before. It
     // is called at the door once the message is complete.
     void prepare(const Account& account, const Credentials& peer, KeptArenas& kept);

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <deque>
 #include <map>
+#include <optional>
 #include <system_error>
 #include <thread>
 
@@ -17,16 +18,14 @@ namespace {
 
 using DoorClock = std::chrono::steady_clock;
 
-// A thread without work ends after this time, so that a user who comes again soon finds it.
+// A thread without work ends after this time, so that a principal that comes again soon finds it.
 constexpr std::chrono::milliseconds kDoorIdle{1000};
-// The key of the door that users share who find no door of their own.
-constexpr int64_t kSharedDoor = -1;
 
 }  // namespace
 
 struct Doors::State : std::enable_shared_from_this<Doors::State> {
   struct Item {
-    uid_t user = 0;
+    Principal principal;
     Work work;
   };
   struct Door {
@@ -37,31 +36,32 @@ struct Doors::State : std::enable_shared_from_this<Doors::State> {
     bool has_thread = false;
     bool is_busy = false;
     bool may_be_given_up = true;
-    uid_t user = 0;  // The user whose work is being done.
+    Principal principal;  // Whose work is being done.
     DoorClock::time_point busy_since;
   };
-  using Key = std::pair<int64_t, Purpose>;
+  // Without a principal it is the door that those share who find no door of their own.
+  using Key = std::pair<std::optional<Principal>, Purpose>;
 
   explicit State(const DoorLimits& given) : limits(given) {}
 
-  Door& door_of(uid_t user, Purpose purpose) RUEDA_REQUIRES(mutex);
+  Door& door_of(const Principal& principal, Purpose purpose) RUEDA_REQUIRES(mutex);
   void give_thread(const std::shared_ptr<Door>& door) RUEDA_REQUIRES(mutex);
   void serve(const std::shared_ptr<Door>& door, uint64_t generation);
   void watch();
-  bool may_give_up(uid_t user) const RUEDA_REQUIRES(mutex) {
-    const auto found = stuck_of.find(user);
+  bool may_give_up(const Principal& principal) const RUEDA_REQUIRES(mutex) {
+    const auto found = stuck_of.find(principal);
     return stuck < limits.stuck &&
-           (found == stuck_of.end() || found->second < limits.stuck_of_user);
+           (found == stuck_of.end() || found->second < limits.stuck_of_principal);
   }
-  void came_back(uid_t user) RUEDA_REQUIRES(mutex) {
+  void came_back(const Principal& principal) RUEDA_REQUIRES(mutex) {
     --stuck;
-    if (--stuck_of[user] == 0) stuck_of.erase(user);
+    if (--stuck_of[principal] == 0) stuck_of.erase(principal);
   }
 
   const DoorLimits limits;
   Mutex mutex;
   std::map<Key, std::shared_ptr<Door>> doors RUEDA_GUARDED_BY(mutex);
-  std::map<uid_t, size_t> stuck_of RUEDA_GUARDED_BY(mutex);
+  std::map<Principal, size_t> stuck_of RUEDA_GUARDED_BY(mutex);
   size_t stuck RUEDA_GUARDED_BY(mutex) = 0;
   uint64_t abandoned RUEDA_GUARDED_BY(mutex) = 0;
   size_t pending RUEDA_GUARDED_BY(mutex) =
@@ -71,9 +71,9 @@ struct Doors::State : std::enable_shared_from_this<Doors::State> {
   bool is_over RUEDA_GUARDED_BY(mutex) = false;
 };
 
-Doors::State::Door& Doors::State::door_of(uid_t user, Purpose purpose) {
-  Key key{user, purpose};
-  if (!doors.contains(key) && doors.size() >= limits.threads) key.first = kSharedDoor;
+Doors::State::Door& Doors::State::door_of(const Principal& principal, Purpose purpose) {
+  Key key{principal, purpose};
+  if (!doors.contains(key) && doors.size() >= limits.threads) key.first.reset();
   std::shared_ptr<Door>& door = doors[key];
   if (!door) {
     door = std::make_shared<Door>();
@@ -108,13 +108,13 @@ void Doors::State::serve(const std::shared_ptr<Door>& door, uint64_t generation)
       Item item = std::move(door->queue.front());
       door->queue.pop_front();
       door->is_busy = true;
-      door->user = item.user;
+      door->principal = item.principal;
       door->busy_since = DoorClock::now();
       lock.unlock();
       item.work();
       item.work = nullptr;
       lock.lock();
-      if (door->generation != generation) return came_back(item.user);
+      if (door->generation != generation) return came_back(item.principal);
     }
     door->is_busy = false;
     --pending;
@@ -135,20 +135,19 @@ void Doors::State::watch() {
     const auto stuck_before = DoorClock::now() - std::chrono::milliseconds(limits.stuck_ms);
     for (auto& [key, door] : doors) {
       if (door->is_busy && door->may_be_given_up && door->busy_since < stuck_before &&
-          may_give_up(door->user)) {
+          may_give_up(door->principal)) {
         ++door->generation;
         door->is_busy = door->has_thread = false;
         --pending;
         ++stuck;
-        ++stuck_of[door->user];
+        ++stuck_of[door->principal];
         ++abandoned;
         spdlog::warn(
-            "a descriptor of user {} keeps whoever closes it waiting (a socket with SO_LINGER, or "
-            "a "
-            "file of a file system that does not answer): its thread is given up, {} of this user "
-            "now{}",
-            door->user, stuck_of[door->user],
-            may_give_up(door->user) ? "" : "; the user is refused until one of them comes back");
+            "a descriptor of {} keeps whoever closes it waiting (a socket with SO_LINGER, or a "
+            "file of a file system that does not answer): its thread is given up, {} of these now "
+            "and at most {}{}",
+            door->principal.to_string(), stuck_of[door->principal], limits.stuck_of_principal,
+            may_give_up(door->principal) ? "" : "; no more is taken until one of them comes back");
       }
       if (!door->has_thread && !door->queue.empty()) give_thread(door);
     }
@@ -169,10 +168,10 @@ Doors& Doors::of_process() {
   return doors;
 }
 
-void Doors::run(uid_t user, Work work, Purpose purpose) {
+void Doors::run(const Principal& principal, Work work, Purpose purpose) {
   const MutexLock lock(state_->mutex);
-  State::Door& door = state_->door_of(user, purpose);
-  door.queue.push_back({user, std::move(work)});
+  State::Door& door = state_->door_of(principal, purpose);
+  door.queue.push_back({principal, std::move(work)});
   ++state_->pending;
   if (!std::exchange(state_->is_watched, true)) {
     try {
@@ -194,9 +193,9 @@ void Doors::run(uid_t user, Work work, Purpose purpose) {
   if (state_->pending == 1) state_->has_pending.notify_all();
 }
 
-bool Doors::is_refused(uid_t user) const {
+bool Doors::is_refused(const Principal& principal) const {
   const MutexLock lock(state_->mutex);
-  return state_->stuck_of.contains(user) && !state_->may_give_up(user);
+  return state_->stuck_of.contains(principal) && !state_->may_give_up(principal);
 }
 
 uint64_t Doors::abandoned() const {
@@ -209,7 +208,7 @@ void ForeignFd::reset() noexcept {
   const int fd = fd_.release();
   try {
     Doors::of_process().run(
-        user_, [fd, until_closed = std::exchange(until_closed_, nullptr)] { ::close(fd); });
+        principal_, [fd, until_closed = std::exchange(until_closed_, nullptr)] { ::close(fd); });
   } catch (const std::bad_alloc&) {
     // No memory was left to hand the descriptor to a door. It stays open, because closing it here
     // could take for ever.

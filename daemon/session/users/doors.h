@@ -9,22 +9,21 @@
 #include <memory>
 #include <utility>
 
-#include <sys/types.h>
-
 #include "daemon/base/fd.h"
+#include "daemon/base/principal.h"
 
 namespace rueda::session {
 
 struct DoorLimits {
   int64_t stuck_ms = 1000;  // A thread that is busy for longer than this is given up.
-  // The limit counts threads that are not stuck; users beyond it share one thread.
+  // The limit counts threads that are not stuck; principals beyond it share one thread.
   size_t threads = 16;
-  size_t stuck_of_user = 4;
+  size_t stuck_of_principal = 4;
   size_t stuck = 32;
 };
 
-// Each user has a thread of their own while there is work for that user, so that a user whose work
-// sleeps delays nobody else. A thread that is stuck is given up and replaced; a user with several
+// Each principal has a thread of its own while there is work for it, so that one whose work sleeps
+// delays nobody else. A thread that is stuck is given up and replaced; a principal with several
 // stuck threads is refused until one of the threads comes back. Every method is thread-safe, and
 // none blocks.
 class Doors {
@@ -42,12 +41,12 @@ class Doors {
   // Returns the doors of the process, which are never destroyed.
   static Doors& of_process();
 
-  // Runs the work on the user's thread, after the user's earlier work unless that is stuck. The
-  // work, and what it holds, is destroyed on that thread.
-  void run(uid_t user, Work work, Purpose purpose = Purpose::kDescriptors);
-  // Returns true if so many of this user's threads are stuck, or so many of all users, that the
-  // user can have no other thread.
-  bool is_refused(uid_t user) const;
+  // Runs the work on the principal's thread, after earlier work for the principal unless that is
+  // stuck. The work, and what it holds, is destroyed on that thread.
+  void run(const Principal& principal, Work work, Purpose purpose = Purpose::kDescriptors);
+  // Returns true if so many of this principal's threads are stuck, or so many of all, that the
+  // principal can have no other thread.
+  bool is_refused(const Principal& principal) const;
   // Returns the number of threads that have been given up so far.
   uint64_t abandoned() const;
 
@@ -56,19 +55,22 @@ class Doors {
   const std::shared_ptr<State> state_;  // The threads hold the state, too.
 };
 
-// A descriptor that came from a client, or that leads to a client. It is closed at its user's door.
+// A descriptor that came from a client, or that leads to a client. It is closed at its principal's
+// door.
 class ForeignFd {
  public:
   ForeignFd() = default;
   // `until_closed` is released after the descriptor has been closed.
-  ForeignFd(UniqueFd fd, uid_t user, std::shared_ptr<void> until_closed = {})
-      : fd_(std::move(fd)), user_(user), until_closed_(std::move(until_closed)) {}
+  ForeignFd(UniqueFd fd, Principal principal, std::shared_ptr<void> until_closed = {})
+      : fd_(std::move(fd)),
+        principal_(std::move(principal)),
+        until_closed_(std::move(until_closed)) {}
   ForeignFd(ForeignFd&&) noexcept = default;
   ForeignFd& operator=(ForeignFd&& other) noexcept {
     if (this != &other) {
       reset();
       fd_ = std::move(other.fd_);
-      user_ = other.user_;
+      principal_ = std::move(other.principal_);
       until_closed_ = std::move(other.until_closed_);
     }
     return *this;
@@ -81,7 +83,7 @@ class ForeignFd {
 
  private:
   UniqueFd fd_;
-  uid_t user_ = 0;
+  Principal principal_;
   std::shared_ptr<void> until_closed_;
 };
 

@@ -97,7 +97,7 @@ class ServerTest : public ::testing::Test {
     static int counter = 0;
     path_ = "@rueda-server-test-" + std::to_string(::getpid()) + "-" + std::to_string(++counter);
     session::ServerOptions options;
-    options.socket_path = path_;
+    options.sockets = {{path_, ""}};
     options.ring_capacity = 64;
     server_ = SessionServer::create(
         loop_, options, engine_,

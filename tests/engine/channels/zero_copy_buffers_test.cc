@@ -32,9 +32,9 @@ struct TestArena {
     EXPECT_EQ(::ftruncate(file.get(), static_cast<off_t>(bytes)), 0);
     auto mapping = session::Mapping::map(file.get(), bytes, "a test's arena");
     EXPECT_TRUE(mapping.is_ok());
-    arena =
-        std::make_shared<session::Arena>(session::ArenaMemory{std::move(mapping).value(), {}, {}},
-                                         ::getuid(), std::make_shared<session::ArenaTotals>());
+    arena = std::make_shared<session::Arena>(
+        session::ArenaMemory{std::move(mapping).value(), {}, {}}, Principal::user(::getuid()),
+        std::make_shared<session::ArenaTotals>());
   }
   void vanish() { EXPECT_EQ(::ftruncate(file.get(), 0), 0); }
 

@@ -81,7 +81,7 @@ class DeviceJobTest : public testing::Test {
     memory.kind = RUEDA_ABI_DEVICE_COUNTERS;
     memory.bytes = gpu::SharedCounters::kBytes;
     memory.device[0] = 0xfa;
-    memory.fd = session::ForeignFd(counters_.duplicate(), ::getuid());
+    memory.fd = session::ForeignFd(counters_.duplicate(), Principal::user(::getuid()));
     return memory;
   }
   session::DeviceMemory allocation(uint32_t id) {
@@ -105,7 +105,7 @@ class DeviceJobTest : public testing::Test {
     memory.kind = RUEDA_ABI_DEVICE_FD;
     memory.bytes = handle.bytes;
     memory.device[0] = 0xfa;
-    memory.fd = session::ForeignFd(UniqueFd(handle.fd), ::getuid());
+    memory.fd = session::ForeignFd(UniqueFd(handle.fd), Principal::user(::getuid()));
     return memory;
   }
   static session::DeviceMemory join(uint32_t id, std::vector<uint32_t> pieces) {

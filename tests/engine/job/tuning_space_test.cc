@@ -13,7 +13,7 @@ JobSpec job_of(int nodes) {
   for (int i = 0; i < nodes; ++i) {
     layout.push_back({"n" + std::to_string(i), "", {Rank{2 * i}, Rank{2 * i + 1}}});
   }
-  JobSpec spec{"job", "", "", 0, NodeIndex{0}, core::Layout::make(std::move(layout)).value()};
+  JobSpec spec{"job", "", "", {}, NodeIndex{0}, core::Layout::make(std::move(layout)).value()};
   spec.autotunes = true;
   return spec;
 }

@@ -56,12 +56,40 @@ TEST_F(EngineAttach, ARanksTokenIsOfNoOtherRankAndNoOtherJob) {
 
 TEST_F(EngineAttach, AnotherUser) {
   session::Attach attach = cluster_.attach_of("job", Rank{0});
-  attach.peer.uid = ::getuid() + 77;
+  attach.peer.principal = Principal::user(::getuid() + 77);
   const Status status = try_to_attach(0, attach);
   EXPECT_EQ(status.code(), Code::kPermission);
   EXPECT_EQ(status.message(), "job job belongs to user " + std::to_string(::getuid()) +
-                                  ", and process 1000 runs as user " +
-                                  std::to_string(::getuid() + 77));
+                                  ", and process 1000 is user " + std::to_string(::getuid() + 77) +
+                                  "'s: run it as the user who has started the job, and with "
+                                  "RUEDA_SOCKET as ruedarun has set it");
+}
+
+// Containers of one namespace may run as different users, and those of two namespaces as one.
+TEST_F(EngineAttach, AtNamedSocketsThePrincipalCountsAndNotTheUser) {
+  JobSpec spec = cluster_.spec("theirs", 0);
+  spec.owner = Principal::named("team-a");
+  ASSERT_TRUE(cluster_.register_on(0, spec).is_ok());
+  session::Attach attach = cluster_.attach_of("theirs", Rank{0});
+  EXPECT_NE(try_to_attach(0, attach).message().find("belongs to principal team-a"),
+            std::string::npos)
+      << "the same user at a socket without a name";
+  attach.peer.principal = Principal::named("team-b");
+  EXPECT_EQ(try_to_attach(0, attach).code(), Code::kPermission);
+  attach.peer.uid += 1;
+  attach.peer.principal = Principal::named("team-a");
+  const Status known = try_to_attach(0, attach);
+  EXPECT_TRUE(known.is_ok()) << known.message();
+}
+
+TEST_F(EngineAttach, ANameBelongsToThePrincipalThatHadItFirst) {
+  JobSpec spec = cluster_.spec("job", 0);
+  spec.owner = Principal::named("team-a");
+  const Status refused = cluster_.register_on(0, spec);
+  EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+  EXPECT_NE(refused.message().find("this one is user " + std::to_string(::getuid()) + "'s"),
+            std::string::npos)
+      << refused.message();
 }
 
 TEST_F(EngineAttach, ARankThatLivesElsewhere) {
@@ -184,7 +212,7 @@ TEST_F(EngineAttach, AJobIsSharedByThoseThatSaySo) {
   other_token.token.back() = static_cast<char>(other_token.token.back() ^ 1);
   EXPECT_FALSE(engine.register_job(other_token, {}).is_ok());
   JobSpec other_user = spec;
-  other_user.uid += 1;
+  other_user.owner = Principal::named("team-a");
   EXPECT_FALSE(engine.register_job(other_user, {}).is_ok());
   JobSpec of_one = cluster_.spec("job", 0);
   of_one.is_shared = true;

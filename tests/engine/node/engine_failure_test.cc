@@ -41,11 +41,11 @@ TEST(EngineFailure, JobsAndStagingOfAUserAreBounded) {
   cluster.register_everywhere("job");
   const Status refused = cluster.register_on(0, cluster.spec("more", 0));
   EXPECT_EQ(refused.code(), Code::kResourceExhausted);
-  EXPECT_NE(refused.message().find("has 2 jobs here and wants 1 more, and one user may have 2"),
+  EXPECT_NE(refused.message().find("has 2 jobs here and wants 1 more, and may have 2"),
             std::string::npos)
       << refused.message();
   JobSpec of_another = cluster.spec("theirs", 0);
-  of_another.uid += 1;
+  of_another.owner = Principal::user(::getuid() + 1);
   EXPECT_TRUE(cluster.register_on(0, of_another).is_ok());
   // Each of the two daemons reserves 64 MiB.
   (void)cluster.start("job");

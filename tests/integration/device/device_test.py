@@ -30,6 +30,18 @@ class DeviceTest(DeviceIntegrationTest):
             self.stop_daemons()
             self.daemons.clear()
 
+    def test_workers_of_one_user_are_bounded_and_given_back(self):
+        daemon = self.start_daemon("alpha", "--gpu-plugin", self.plugin, "--quota-gpu-workers", "1")
+        first = self.start_job([daemon], [1], device_rank("loop"))
+        first.wait_for(0, "^looping")
+        second = self.start_job([daemon], [1], device_rank("same"))
+        self.assertNotEqual(second.exit_codes(), [0])
+        self.assertRegex(second.output(), r"user \d+ has 1 GPU workers here and wants 1 more, and may have 1: .*--quota-gpu-workers")
+        os.kill(first.pid_of(0), signal.SIGKILL)
+        first.exit_codes()
+        third = self.start_job([daemon], [1], device_rank("same"))
+        self.assertEqual(third.exit_codes(), [0], third.output() + daemon.output())
+
     def test_one_rank_alone(self):
         self.run_job(1, "same", "broadcast", "streams")
 

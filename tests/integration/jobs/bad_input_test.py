@@ -156,7 +156,7 @@ class HostileClientTest(IntegrationTest):
         if os.geteuid() != 0:
             self.skipTest("only root can become another user")
         self.start_daemons("alpha")
-        self.assert_refused("other-user", r"^refused -10: .*belongs to user 0, and process \d+ runs as user 65534")
+        self.assert_refused("other-user", r"^refused -10: .*belongs to user 0, and process \d+ is user 65534's: run it as the user")
 
 
 NOBODY = 65534
@@ -205,7 +205,7 @@ class NeighbourTest(IntegrationTest):
         hostile = self.start([PYTHON, "-c", CONNECTS, daemon.socket])
         [refused] = hostile.wait_for(r"^refused (\d+)")
         self.assertGreaterEqual(int(refused[1]), 40)
-        daemon.wait_for(rf"of user {NOBODY} on .*user {NOBODY} has \d+ connections .*--quota-connections")
+        daemon.wait_for(rf"of user {NOBODY}: user {NOBODY} has \d+ connections .*--quota-connections")
         self.assert_job_runs([daemon], [2])
         hostile.send(9)
         hostile.exit_code()

@@ -125,7 +125,7 @@ class SandboxTest : public ::testing::Test {
   SandboxTest() {
     const std::string parts = in_child([] {
       const Sandbox sandbox =
-          enter_sandbox({.mode = "auto", .socket = "@x", .tls_dir = ""}).value();
+          enter_sandbox({.mode = "auto", .sockets = {"@x"}, .tls_dir = ""}).value();
       return std::string(sandbox.has_seccomp ? "s" : "") + (sandbox.has_landlock ? "l" : "");
     });
     has_seccomp_ = parts.find('s') != std::string::npos;
@@ -133,7 +133,10 @@ class SandboxTest : public ::testing::Test {
   }
 
   SandboxOptions options(const std::string& mode = "auto") const {
-    return {.mode = mode, .socket = folder_.path() + "/run/ruedad.sock", .tls_dir = tls_dir()};
+    return {.mode = mode,
+            .sockets = {folder_.path() + "/run/ruedad.sock", "@abstract",
+                        folder_.path() + "/run-of-a-team/ruedad.sock"},
+            .tls_dir = tls_dir()};
   }
   std::string tls_dir() const { return folder_.path() + "/tls"; }
   // Enters the sandbox in a child, and returns what `body` finds amiss there.
@@ -359,22 +362,26 @@ TEST_F(SandboxTest, WhatTheDaemonNeedsStaysPossible) {
             "");
 }
 
-TEST_F(SandboxTest, TheSocketIsMadeAndRemovedAndNothingElseWritten) {
+TEST_F(SandboxTest, SocketsAreMadeAndRemovedAndNothingElseWritten) {
   NEEDS_LANDLOCK();
   write("run/other", "");
+  write("run-of-a-team/other", "");
   EXPECT_EQ(inside([this](Report& report) {
-              const std::string path = options().socket;
-              sockaddr_un address{};
-              address.sun_family = AF_UNIX;
-              path.copy(address.sun_path, sizeof address.sun_path - 1);
-              const UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-              report.expect(::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address),
-                                   sizeof address) == 0,
-                            "the socket");
-              report.expect(::unlink(path.c_str()) == 0, "its removal");
+              for (const std::string& path : options().sockets) {
+                if (path.starts_with('@')) continue;
+                sockaddr_un address{};
+                address.sun_family = AF_UNIX;
+                path.copy(address.sun_path, sizeof address.sun_path - 1);
+                const UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+                report.expect(::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address),
+                                     sizeof address) == 0,
+                              "the socket " + path);
+                report.expect(::unlink(path.c_str()) == 0, "its removal");
+              }
               const std::string folder = folder_.path();
-              for (const std::string& file : {folder + "/run/new", folder + "/run/other",
-                                              folder + "/new", std::string("/etc/rueda-new")}) {
+              for (const std::string& file :
+                   {folder + "/run/new", folder + "/run-of-a-team/other", folder + "/run/other",
+                    folder + "/new", std::string("/etc/rueda-new")}) {
                 const int error = error_of_writing(file);
                 // Who is not root could not write into /etc in any case.
                 report.expect(error == EACCES || error == EROFS,

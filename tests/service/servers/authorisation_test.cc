@@ -208,6 +208,26 @@ TEST_F(AuthorisationTest, UsersSeeTheirOwnJobsAndOperatorsAll) {
   }
 }
 
+// In containers everybody may be user 0.
+TEST_F(AuthorisationTest, WhoComesByANamedSocketSeesItsOwnJobsWhateverItsUser) {
+  const auto at = [this](const std::string& name, uid_t uid) {
+    return local(session::Credentials{::getpid(), uid, 0, Principal::named(name)});
+  };
+  Launcher of_team(loop_, at("team-a", 0));
+  of_team.ask_for(spec("a"));
+  ASSERT_TRUE(of_team.next().has_registered());
+  Launcher of_others(loop_, at("team-b", 0));
+  of_others.ask_for(spec("b"));
+  ASSERT_TRUE(of_others.next().has_registered());
+  expect_as_the_table_says(at("team-a", 0), Caller::Kind::kUser);
+
+  EXPECT_THAT(jobs_seen(at("team-a", 0)), ElementsAre("a"));
+  EXPECT_THAT(jobs_seen(at("team-a", kAlice)), ElementsAre("a"));
+  EXPECT_THAT(jobs_seen(at("team-b", 0)), ElementsAre("b"));
+  EXPECT_THAT(jobs_seen(local(kAlice)), IsEmpty());
+  EXPECT_THAT(jobs_seen(local(0)), ElementsAre("a", "b"));
+}
+
 // An operator of the group is not the user whose launcher would write the file.
 TEST_F(AuthorisationTest, ATimelineIsWrittenForItsOwnerAndRootAlone) {
   Launcher of_alice(loop_, local(kAlice));
@@ -225,7 +245,8 @@ TEST_F(AuthorisationTest, ATimelineIsWrittenForItsOwnerAndRootAlone) {
       return stub->RequestTimeline(&context, request, &reply);
     });
   };
-  for (const auto& channel : {local(kBob), local(kBob, kAdmins)}) {
+  const session::Credentials in_a_container{::getpid(), 0, 0, Principal::named("team-a")};
+  for (const auto& channel : {local(kBob), local(kBob, kAdmins), local(in_a_container)}) {
     EXPECT_THAT(ask(channel).error_message(), HasSubstr("belongs to user 54321"));
   }
   for (const auto& channel : {local(kAlice), local(0)}) {

@@ -68,9 +68,12 @@ class GrpcServersTest : public ::testing::Test {
   }
   // Returns a channel of a launcher of that user, over the unix socket.
   std::shared_ptr<grpc::Channel> local(uid_t uid = ::getuid(), gid_t gid = ::getgid()) {
+    return local(session::Credentials{::getpid(), uid, gid});
+  }
+  std::shared_ptr<grpc::Channel> local(const session::Credentials& peer) {
     int ends[2];
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-    servers_.adopt(ends[0], {::getpid(), uid, gid});
+    servers_.adopt(ends[0], peer);
     return grpc::CreateInsecureChannelFromFd("launcher", ends[1]);
   }
   static v1::JobSpec spec(const std::string& job) {

@@ -264,13 +264,27 @@ TEST(LocalCallers, AreFoundByDescriptor) {
   LocalCallers callers(gid_t{1003});
   callers.note(7, {100, 1000, 1000}, {});
   callers.note(8, {101, 1001, 1003}, {});
-  EXPECT_EQ(callers.find({"fd:7", ""}).uid, 1000u);
+  EXPECT_EQ(callers.find({"fd:7", ""}).principal, Principal::user(1000));
   EXPECT_EQ(callers.find({"fd:7", ""}).kind, Kind::kUser);
   EXPECT_EQ(callers.find({"fd:8", ""}).kind, Kind::kOperator);
   callers.note(7, {102, 1002, 1002}, {});
-  EXPECT_EQ(callers.find({"fd:7", ""}).uid, 1002u) << "the descriptor was used again";
+  EXPECT_EQ(callers.find({"fd:7", ""}).principal, Principal::user(1002))
+      << "the descriptor was used again";
   for (const char* peer : {"", "fd:", "fd:9", "ipv4:127.0.0.1:7", "fd:x", "7", "unix:7"}) {
     EXPECT_EQ(callers.find({peer, ""}).kind, Kind::kNobody) << peer;
+  }
+}
+
+// Root in a container of a tenant once was an operator of its node.
+TEST(LocalCallers, NobodyOnANamedSocketIsAnOperator) {
+  LocalCallers callers(gid_t{1003});
+  const Principal team = Principal::named("team-a");
+  for (const session::Credentials& peer :
+       {session::Credentials{100, 0, 0, team}, session::Credentials{101, ::geteuid(), 1000, team},
+        session::Credentials{102, 1002, 1003, team}}) {
+    callers.note(7, peer, {1003});
+    EXPECT_EQ(callers.find({"fd:7", ""}).kind, security::Caller::Kind::kUser) << peer.uid;
+    EXPECT_EQ(callers.find({"fd:7", ""}).principal, team);
   }
 }
 

@@ -86,7 +86,7 @@ TEST(ArenaTable, WhatIsMappedKeepsItsPages) {
 TEST(ArenaTable, WhatIsMappedIsCharged) {
   Quota quota(uint64_t{1} << 40, 65536);
   quota[Resource::kArenaBytes] = 12288;
-  const Account account{std::make_shared<Ledger>(quota), 7};
+  const Account account{std::make_shared<Ledger>(quota), Principal::user(7)};
   const auto map = [&](uint64_t bytes) {
     return ArenaTable::map(make_memfd(bytes).get(), bytes, account);
   };
@@ -94,13 +94,15 @@ TEST(ArenaTable, WhatIsMappedIsCharged) {
     ArenaTable table(std::make_shared<ArenaTotals>(), account);
     ASSERT_TRUE(table.add(map(8192).value()).is_ok());
     EXPECT_EQ(map(8192).status().message(),
-              "user 7 has 8192 bytes of arenas here and wants 8192 more, and one user may have "
-              "12288: free some, or end a job, or raise ruedad's --quota-arena-bytes");
-    EXPECT_EQ(account.ledger->of(7, Resource::kArenaBytes), 8192u);
+              "user 7 has 8192 bytes of arenas here and wants 8192 more, and may have 12288: free "
+              "some, or end a job, or ask an operator of this node (root) to raise "
+              "--quota-arena-bytes, or arena-bytes under [quota] in ruedad.toml");
+    EXPECT_EQ(account.ledger->of(Principal::user(7), Resource::kArenaBytes), 8192u);
   }
   // The memory counts until it is unmapped, which is done at the door.
-  while (account.ledger->of(7, Resource::kArenaBytes) > 0) std::this_thread::yield();
-  EXPECT_EQ(account.ledger->of(7, Resource::kArenas), 0u);
+  while (account.ledger->of(Principal::user(7), Resource::kArenaBytes) > 0)
+    std::this_thread::yield();
+  EXPECT_EQ(account.ledger->of(Principal::user(7), Resource::kArenas), 0u);
 }
 
 TEST(ArenaTable, CountIsBounded) {
@@ -199,6 +201,8 @@ TEST(KeptArenas, AreFoundByTheirProcessAndTheirFileAlone) {
   kept.put(owner, table.all());
   EXPECT_EQ(kept.take({101, 7, 7}, memfd.get(), 8192), nullptr) << "another process";
   EXPECT_EQ(kept.take({100, 8, 7}, memfd.get(), 8192), nullptr) << "another user";
+  EXPECT_EQ(kept.take({100, 7, 7, Principal::named("a")}, memfd.get(), 8192), nullptr)
+      << "the same user at another socket";
   EXPECT_EQ(kept.take(owner, make_memfd(8192).get(), 8192), nullptr) << "another file";
   EXPECT_EQ(kept.take(owner, memfd.get(), 4096), nullptr) << "another size";
   EXPECT_EQ(kept.take(owner, memfd.get(), 8192), table.find(1));

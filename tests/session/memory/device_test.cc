@@ -165,7 +165,7 @@ TEST_F(DeviceMemoryTest, WhatCannotBeIsRefusedAndTheSessionGoesOn) {
 TEST_F(DeviceMemoryTest, IsBoundedAndRefusedOnesDoNotCount) {
   DeviceTable table(kCapacity);
   std::vector<ForeignFd> descriptors;
-  descriptors.emplace_back(make_memfd(kCounterBytes), 0);
+  descriptors.emplace_back(make_memfd(kCounterBytes), Principal::user(0));
   table.answer(
       table.add(memory_of(RUEDA_ABI_DEVICE_COUNTERS, kCounterBytes), descriptors).value().id, true);
   descriptors.clear();

@@ -43,7 +43,7 @@ TEST_F(WireTest, DescriptorsStayWithTheirMessage) {
   ASSERT_EQ(writer.flush(far_.get()), Flush::kDone);
   EXPECT_EQ(writer.queued_bytes(), 0u);
 
-  MessageReader reader(::getuid());
+  MessageReader reader(Principal::user(::getuid()));
   ASSERT_EQ(next(reader), Read::kMessage);
   EXPECT_EQ(reader.type(), RUEDA_ABI_DETACH);
   EXPECT_TRUE(reader.descriptors().empty());
@@ -69,7 +69,7 @@ TEST_F(WireTest, WriterGoesOnWhereTheSocketWasFull) {
   }
   ASSERT_EQ(writer.flush(far_.get()), Flush::kWouldBlock);
   EXPECT_GT(writer.queued_bytes(), 0u);
-  MessageReader reader(::getuid());
+  MessageReader reader(Principal::user(::getuid()));
   for (uint32_t i = 0; i < kMessages; ++i) {
     Read read = reader.read(near_.get());
     if (read == Read::kWouldBlock) {
@@ -96,7 +96,7 @@ TEST_F(WireTest, BadHeadersAreBrokenForGood) {
   headers[4].reserved = 1;
   for (const rueda_abi_header& header : headers) {
     ASSERT_EQ(::send(far_.get(), &header, sizeof(header), 0), static_cast<ssize_t>(sizeof(header)));
-    MessageReader reader(::getuid());
+    MessageReader reader(Principal::user(::getuid()));
     EXPECT_EQ(reader.read(near_.get()), Read::kBroken);
     EXPECT_EQ(reader.error().code(),
               header.version != RUEDA_ABI_VERSION ? Code::kVersion : Code::kInvalidArgument);

@@ -34,6 +34,54 @@ TEST_F(SessionTest, AbstractName) {
   EXPECT_EQ(events_.attaches.size(), 1u);
 }
 
+TEST_F(SessionTest, AtANamedSocketThePrincipalIsTheName) {
+  more_sockets_ = {{path_ + "-a", "team-a"}, {path_ + "-b", "team-b"}};
+  start_server();
+  attach();
+  const std::string path = std::exchange(path_, more_sockets_[0].path);
+  auto of_team = attach(1);
+  ASSERT_EQ(events_.attaches.size(), 2u);
+  EXPECT_EQ(events_.attaches[0].peer.principal, Principal::user(::getuid()));
+  EXPECT_EQ(events_.attaches[1].peer.principal, Principal::named("team-a"));
+  EXPECT_EQ(events_.attaches[1].peer.uid, ::getuid());
+  RawClient launcher(more_sockets_[1].path);
+  launcher.send_bytes("PRI ", 4);
+  pump_until([&] { return !handed_off_.empty(); }, "the hand-off");
+  EXPECT_EQ(handed_off_[0].second.principal, Principal::named("team-b"));
+}
+
+TEST_F(SessionTest, WhatOnePrincipalHasLeavesTheOthersWorking) {
+  quota_[Resource::kSessions] = 1;
+  more_sockets_ = {{path_ + "-a", "team-a"}, {path_ + "-b", "team-b"}};
+  start_server();
+  attach();
+  path_ = more_sockets_[0].path;
+  auto first = attach(1);
+  RawClient second(path_);
+  second.send_attach(2);
+  EXPECT_THAT(receive(second).as<rueda_abi_attach_reply>().text,
+              HasSubstr("principal team-a has 1 attached processes here"));
+  path_ = more_sockets_[1].path;
+  auto other = attach(3);
+  EXPECT_EQ(server_->stats().sessions, 2u) << "the first one has left";
+}
+
+TEST_F(SessionTest, AllSocketsVanishWithTheServer) {
+  more_sockets_ = {{path_ + "-a", "team-a"}};
+  start_server();
+  for (const std::string& path : {path_, path_ + "-a"}) EXPECT_EQ(::access(path.c_str(), F_OK), 0);
+  server_->stop();
+  for (const std::string& path : {path_, path_ + "-a"}) EXPECT_NE(::access(path.c_str(), F_OK), 0);
+}
+
+TEST_F(SessionTest, ASocketThatCannotBeMadeStopsTheServerAndIsNamed) {
+  ServerOptions options{{{path_, ""}, {"/no/such/folder/r.sock", "team-a"}}};
+  server_ = SessionServer::create(loop_, options, events_, {});
+  EXPECT_THAT(server_->listen().message(), HasSubstr("cannot listen on /no/such/folder/r.sock"));
+  server_.reset();
+  EXPECT_NE(::access(path_.c_str(), F_OK), 0);
+}
+
 TEST_F(SessionTest, WhatOnAttachSendsComesAfterTheReply) {
   start_server();
   events_.during_attach = [](Session& session) {

@@ -13,8 +13,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr uid_t kSomebody = 1001;
-constexpr uid_t kOther = 1002;
+const Principal kSomebody = Principal::user(1001);
+const Principal kOther = Principal::named("team-a");
 
 bool is_ready(const std::future<void>& future) {
   return future.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
@@ -41,7 +41,7 @@ TEST(Doors, WhoSleepsIsInNobodyElsesWay) {
 TEST(Doors, AStuckThreadIsReplacedAndAUserWithManyIsRefused) {
   DoorLimits limits;
   limits.stuck_ms = 1;
-  limits.stuck_of_user = 2;
+  limits.stuck_of_principal = 2;
   Doors doors(limits);
   std::promise<void> wake;
   const std::shared_future<void> woken = wake.get_future().share();
@@ -64,7 +64,7 @@ TEST(Doors, ManyUsersShareWhatIsLeft) {
   Doors doors(limits);
   std::vector<std::promise<void>> done(20);
   for (size_t i = 0; i < done.size(); ++i) {
-    doors.run(static_cast<uid_t>(i), [&done, i] { done[i].set_value(); });
+    doors.run(Principal::user(static_cast<uid_t>(i)), [&done, i] { done[i].set_value(); });
   }
   for (auto& one : done) one.get_future().wait();
 }
