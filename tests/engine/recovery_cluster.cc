@@ -76,6 +76,7 @@ DataJobOptions RecoveryCluster::job_options(NodeIndex self) {
   options.staging_bytes = options_.staging_bytes;
   options.timeout_ms = 600'000;
   options.pass_threads = &pass_threads_;
+  options.turns = &turns_;
   options.policy = core::DeathPolicy::kShrink;
   for (const NodeIndex member : members_) {
     if (member == self) options.self = NodeIndex{static_cast<int>(options.node_ids.size())};

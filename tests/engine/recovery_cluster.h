@@ -103,6 +103,7 @@ class RecoveryCluster {
   std::mt19937 random_;
   PassThreads pass_threads_{1};
   boost::asio::io_context io_{1};
+  Turns turns_{io_, kTurnBytes, kLongestTurn};
   std::shared_ptr<transport::MemNetwork> network_ = transport::make_mem_network();
   observe::Metrics metrics_{{"0", "test", "none"}};
   std::vector<std::unique_ptr<Item>> items_;

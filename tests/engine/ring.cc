@@ -10,7 +10,7 @@ std::string address_of(int node) { return "ring:" + std::to_string(1000 + node);
 
 }  // namespace
 
-DataJobOptions data_job_options(int nodes, int self) {
+DataJobOptions data_job_options(int nodes, int self, Turns* turns) {
   DataJobOptions options;
   options.job = "ring";
   options.key = kRingKey;
@@ -23,6 +23,7 @@ DataJobOptions data_job_options(int nodes, int self) {
   }
   static PassThreads pass_threads(3);
   options.pass_threads = &pass_threads;
+  options.turns = turns;
   options.events.on_done = [](Seq, double) {};
   options.events.on_failed = [](Seq, const Status&) {};
   options.events.on_diverged = [](Seq, uint32_t, NodeIndex) {};
@@ -38,7 +39,7 @@ Ring::Ring(RingOptions options)
     Node& made = node(i);
     made.transport = transport::make_mem_transport(io_, network_);
     if (!made.transport->listen(address_of(i)).is_ok()) std::abort();
-    DataJobOptions job = data_job_options(size(), i);
+    DataJobOptions job = data_job_options(size(), i, &turns_);
     job.chunk_bytes = options_.chunk_bytes;
     job.widest_chunk_bytes = options_.widest_chunk_bytes;
     job.staging_bytes = options_.staging_bytes;

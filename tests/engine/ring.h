@@ -77,6 +77,7 @@ class Ring {
  private:
   const RingOptions options_;
   boost::asio::io_context io_{1};
+  Turns turns_{io_, kTurnBytes, kLongestTurn};
   std::shared_ptr<transport::MemNetwork> network_ = transport::make_mem_network();
   observe::Metrics metrics_{{"0", "test", "none"}};
   std::vector<std::unique_ptr<OperationFixture>> works_;
@@ -84,7 +85,7 @@ class Ring {
   std::vector<Node> nodes_;
 };
 
-// Returns options of a DataJob whose events nobody hears.
-DataJobOptions data_job_options(int nodes, int self);
+// Returns options of a DataJob whose events nobody hears. A DataLoop has turns of its own.
+DataJobOptions data_job_options(int nodes, int self, Turns* turns = nullptr);
 
 }  // namespace rueda::engine::testing

@@ -86,6 +86,7 @@ class World {
     options_.staging_bytes = 1 << 20;
     options_.timeout_ms = 60'000;
     options_.pass_threads = &pass_threads;
+    options_.turns = &turns_;
     // The choices are probing, exchanges alone, and the ring alone, which is the one that can
     // recover.
     constexpr std::array kChoices{core::AlgorithmChoice::kAuto, core::AlgorithmChoice::kCentral,
@@ -268,6 +269,7 @@ class World {
   }
 
   boost::asio::io_context io_{1};
+  Turns turns_{io_, kTurnBytes, kLongestTurn};
   std::shared_ptr<transport::MemNetwork> network_ = transport::make_mem_network();
   DataJobOptions options_;
   std::unique_ptr<transport::Transport> node_transport_;

@@ -4,6 +4,7 @@
 
 #include <span>
 
+#include "daemon/base/turns.h"
 #include "daemon/engine/data/data_job_options.h"
 #include "daemon/engine/data/epoch_faults.h"
 #include "daemon/engine/data/operation_table.h"
@@ -44,6 +45,7 @@ struct WayContext {
   EpochFaults& faults;
   ProgressWatch& watch;
   DataHost& host;
+  Turns::Party& turns;  // The job's.
 };
 
 }  // namespace rueda::engine

@@ -5,8 +5,6 @@
 #include <optional>
 #include <utility>
 
-#include <boost/asio/post.hpp>
-
 namespace rueda::engine {
 
 namespace {
@@ -41,8 +39,7 @@ RingLinkOptions link_options(const DataJobOptions& options) {
 
 DataJob::DataJob(boost::asio::io_context& loop, transport::Transport& transport,
                  observe::Metrics& metrics, DataJobOptions options)
-    : loop_(loop),
-      transport_(transport),
+    : transport_(transport),
       metrics_(metrics),
       options_(std::move(options)),
       chunk_bytes_(geometry_of(options_, options_.chunk_bytes).slot_bytes),
@@ -55,9 +52,9 @@ DataJob::DataJob(boost::asio::io_context& loop, transport::Transport& transport,
       watch_(loop, options_, awaited_),
       retained_(options_, metrics, chunk_bytes_),
       probe_(options_, mesh_budget(options_) > 0, link_),
-      ring_(loop, transport, {options_, kernels_, operations_, faults_, watch_, *this}, link_,
-            retained_, probe_, metrics.daemon()),
-      mesh_(loop, {options_, kernels_, operations_, faults_, watch_, *this}, link_.stamp(),
+      ring_(loop, transport, {options_, kernels_, operations_, faults_, watch_, *this, *turns_},
+            link_, retained_, probe_, metrics.daemon()),
+      mesh_(loop, {options_, kernels_, operations_, faults_, watch_, *this, *turns_}, link_.stamp(),
             link_.geometry()),
       traffic_(metrics, transport.name(), options_.node_ids) {}
 
@@ -209,8 +206,23 @@ void DataJob::launch(std::unique_ptr<Operation> operation) {
     return give_up(options_.next(), kept);
   }
   if (options_.nodes() > 1) return launch_between_nodes(running);
+  begin_locally(running);
+}
+
+void DataJob::begin_locally(RunningOperation& running) {
+  if (!turns_->may_work()) {
+    return in_turn(running.operation->seq,
+                   [this](RunningOperation& begun) { begin_locally(begun); });
+  }
   if (running.adasum) return weigh(running);
   run_locally(running);
+}
+
+template <class Work>
+void DataJob::in_turn(Seq seq, Work work) {
+  turns_->wait(lifetime_.guard([this, seq, work] {
+    if (RunningOperation* const found = operations_.find(seq)) work(*found);
+  }));
 }
 
 int64_t DataJob::chunk_bytes_of(const Operation& operation) const {
@@ -262,6 +274,7 @@ void DataJob::run_locally(RunningOperation& running) {
   const int64_t elements = running.operation->elements();
   const int64_t turn_end = std::min(elements, running.elements_done + kTurnBytes / size);
   const int64_t from = std::exchange(running.elements_done, turn_end);
+  turns_->charge((turn_end - from) * size);
   const int64_t stretch = kStretchBytes / size;
   const int64_t stretches = (turn_end - from + stretch - 1) / stretch;
   const auto pass = [&](int thread, int64_t i) {
@@ -275,13 +288,11 @@ void DataJob::run_locally(RunningOperation& running) {
   }
   if (!faults_.inputs_hold(*running.operation)) return;
   if (running.elements_done == elements) return complete(running);
-  boost::asio::post(loop_, lifetime_.guard([this, seq = running.operation->seq] {
-    if (RunningOperation* found = operations_.find(seq)) run_locally(*found);
-  }));
+  in_turn(running.operation->seq, [this](RunningOperation& found) { run_locally(found); });
 }
 
 void DataJob::weigh(RunningOperation& running) {
-  const Seq seq = running.operation->seq;
+  turns_->charge(kTurnBytes);
   bool is_done = false;
   {
     const StageTimer timer(running.operation->trace.get(), &OperationTrace::local_reduce);
@@ -291,13 +302,12 @@ void DataJob::weigh(RunningOperation& running) {
   if (!faults_.inputs_hold(*running.operation)) return;
   if (is_done && options_.nodes() == 1) return run_locally(running);
   if (is_done) return ring_.go_on(running);
-  boost::asio::post(loop_, lifetime_.guard([this, seq] {
-    RunningOperation* found = faults_.is_stopped() ? nullptr : operations_.find(seq);
+  in_turn(running.operation->seq, [this](RunningOperation& found) {
     // Another operation may have come under its number.
-    if (!found || !found->adasum || !found->adasum->is_weighing()) return;
-    weigh(*found);
+    if (faults_.is_stopped() || !found.adasum || !found.adasum->is_weighing()) return;
+    weigh(found);
     ring_.settle();
-  }));
+  });
 }
 
 void DataJob::complete(RunningOperation& running) {
@@ -317,8 +327,9 @@ void DataJob::hand_back(RunningOperation& running) {
     kernels_.store(operation, {begin, end}, values + operation.wire_bytes(begin));
   }
   running.elements_done = end;
+  turns_->charge((end - begin) * size);
   if (end == operation.elements()) return finish(running);
-  boost::asio::post(loop_, lifetime_.guard([this, &running] {
+  turns_->wait(lifetime_.guard([this, &running] {
     if (faults_.is_stopped()) return;
     hand_back(running);
     ring_.settle();

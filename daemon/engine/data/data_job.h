@@ -21,6 +21,7 @@
 #include <boost/asio/io_context.hpp>
 
 #include "daemon/base/lifetime.h"
+#include "daemon/base/turns.h"
 #include "daemon/core/order/agreement.h"
 #include "daemon/core/recovery/decision.h"
 #include "daemon/engine/channels/ring_link.h"
@@ -109,6 +110,11 @@ class DataJob final : private DataHost {
   void launch(std::unique_ptr<Operation> operation);
   int64_t chunk_bytes_of(const Operation& operation) const;
   void launch_between_nodes(RunningOperation& running);
+  // Does the first turn of an operation on one node, now or when it is the job's turn.
+  void begin_locally(RunningOperation& running);
+  // Does `work` with the operation in one of the job's next turns, if it is under way then.
+  template <class Work>
+  void in_turn(Seq seq, Work work);
   // Does a turn of an operation on one node.
   void run_locally(RunningOperation& running);
   // Does a turn of the passes over the ranks' memory that an Adasum begins with.
@@ -126,10 +132,10 @@ class DataJob final : private DataHost {
   void refuse(const transport::FrameHeader& header, NodeIndex from, const Status& status) override;
   void give_up(NodeIndex peer, const Status& status) override;
 
-  boost::asio::io_context& loop_;
   transport::Transport& transport_;
   observe::Metrics& metrics_;
   const DataJobOptions options_;
+  const std::shared_ptr<Turns::Party> turns_ = options_.turns->party(options_.job);
   const uint32_t chunk_bytes_;  // as configured, or what fits
   OperationKernels kernels_;
   std::vector<OperationKernels> pass_kernels_;  // by thread

@@ -1,6 +1,7 @@
 // A data job is made with these options, and tells its owner these events.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -10,6 +11,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/ids.h"
 #include "daemon/base/status.h"
+#include "daemon/base/turns.h"
 #include "daemon/core/recovery/decision.h"
 #include "daemon/core/schedules/algorithm.h"
 #include "daemon/engine/memory/pass_threads.h"
@@ -63,6 +65,9 @@ struct DataJobOptions {
   core::AlgorithmChoice algorithm = core::AlgorithmChoice::kAuto;  // under kShrink: the ring
   int servers = 1;  // Of the central algorithm (core/schedules/pairwise_schedule.h).
   DataEvents events;
+  // The loop's turns, which the jobs of the loop share by their names. A job is charged with the
+  // bytes of each rank that a pass goes over. They outlive the job.
+  Turns* turns = nullptr;
   // The threads do the passes over memory of a job on one node. They outlive the job.
   PassThreads* pass_threads = nullptr;
 
@@ -72,7 +77,10 @@ struct DataJobOptions {
   const std::string& id(NodeIndex node) const { return node_ids[static_cast<size_t>(node.value)]; }
 };
 
-// A turn of the loop works on so many bytes at most, so that other jobs, and an abort, get theirs.
+// A turn of the loop works on so many bytes of a job at most, so that other jobs, and an abort, get
+// theirs.
 inline constexpr int64_t kTurnBytes = 8 << 20;
+// Many small operations in one turn go on for so long at most.
+inline constexpr std::chrono::milliseconds kLongestTurn{5};
 
 }  // namespace rueda::engine

@@ -88,6 +88,7 @@ void DataLoop::begin_epoch(DataJobOptions options) {
     count_rejected();
     const Key key{options.job, options.epoch, options.process_set, options.part};
     options.pass_threads = &pass_threads_;
+    options.turns = &turns_;
     options.events.on_small = [this] { awake_.stay_awake(); };
     const auto tell_lost = [self = options.self, tell = options.events.on_channel_lost](
                                const char* what) { tell(self, cannot_go_on(what), true); };

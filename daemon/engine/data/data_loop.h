@@ -104,6 +104,7 @@ class DataLoop {
   boost::asio::io_context& io_ = awake_.io();
   std::unique_ptr<transport::Transport> transport_;
   PassThreads pass_threads_;
+  Turns turns_{io_, kTurnBytes, kLongestTurn};
   std::map<Key, std::unique_ptr<DataJob>> jobs_;  // in loop
   std::unique_ptr<LinkSource> source_;            // in loop
   std::unique_ptr<LinkSink> sink_;                // in loop

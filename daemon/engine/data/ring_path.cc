@@ -32,6 +32,7 @@ RingPath::RingPath(boost::asio::io_context& loop, transport::Transport& transpor
       faults_(context.faults),
       watch_(context.watch),
       host_(context.host),
+      turns_(context.turns),
       link_(link),
       retained_(retained),
       probe_(probe),
@@ -196,7 +197,6 @@ void RingPath::on_closed(NodeIndex peer, const Status& status, bool is_missed) {
 void RingPath::originate(RunningOperation& running) {
   const Operation& operation = *running.operation;
   const int shard = running.is_chain() ? 0 : options_.self.value;
-  int64_t local_bytes = 0;
   for (; running.next_origin < running.cut.pieces() && !faults_.is_stopped();
        ++running.next_origin) {
     const int64_t piece = running.next_origin;
@@ -206,8 +206,8 @@ void RingPath::originate(RunningOperation& running) {
     if (way.origin != options_.self) continue;
     const core::ElementRange range = running.cut.chunk(piece, shard);
     if (way.hops == 0) {
-      if (local_bytes >= kTurnBytes) return originate_later(operation.seq);
-      local_bytes += range.count() * static_cast<int64_t>(element_bytes(operation.dtype));
+      if (running.awaits_turn || !turns_.may_work()) return originate_later(running);
+      turns_.charge(range.count() * static_cast<int64_t>(element_bytes(operation.dtype)));
       watch_.note_progress();
       {
         const StageTimer timer(operation.trace.get(), &OperationTrace::local_reduce);
@@ -275,11 +275,13 @@ std::optional<transport::SendBuffer> RingPath::take_device_input(const Operation
   return lent;
 }
 
-void RingPath::originate_later(Seq seq) {
-  boost::asio::post(loop_, lifetime_.guard([this, seq] {
-    RunningOperation* const running = faults_.is_stopped() ? nullptr : operations_.find(seq);
-    if (!running) return;
-    go_on(*running);
+void RingPath::originate_later(RunningOperation& running) {
+  if (std::exchange(running.awaits_turn, true)) return;
+  turns_.wait(lifetime_.guard([this, seq = running.operation->seq] {
+    RunningOperation* const found = faults_.is_stopped() ? nullptr : operations_.find(seq);
+    if (!found) return;
+    found->awaits_turn = false;
+    go_on(*found);
     settle();
   }));
 }

@@ -88,7 +88,7 @@ class RingPath {
   // --- What begins here
 
   void originate(RunningOperation& running);
-  void originate_later(Seq seq);
+  void originate_later(RunningOperation& running);
   // Returns the values of a chunk that starts here, which stay in the buffer until they are sent.
   transport::SendBuffer take_input(const Operation& operation, const core::Route& way,
                                    core::ElementRange range, uint32_t buffer);
@@ -148,6 +148,7 @@ class RingPath {
   EpochFaults& faults_;
   ProgressWatch& watch_;
   DataHost& host_;
+  Turns::Party& turns_;
   RingLink& link_;
   const SlotGeometry& geometry_ = link_.geometry();
   RetainedResults& retained_;

@@ -37,6 +37,7 @@ struct RunningOperation {
   bool stores_late = false;          // its inputs are P: outputs are written when all of F is here
   bool is_diverged = false;          // the owner has been told that a neighbour means another batch
   bool launched_everywhere = false;  // the others have deadlines to keep only from then on
+  bool awaits_turn = false;          // it goes round the ring, and on in one of the job's turns
   bool is_pairwise = false;          // it goes over the mesh, and what follows means nothing
 
   std::vector<uint16_t> due;   // by piece: the chunks that this node has yet to start or to receive

@@ -47,7 +47,8 @@ class Server final : public SessionOwner, public std::enable_shared_from_this<Se
         events_(events),
         handoff_(std::move(handoff)),
         lost_memory_(loop),
-        log_pause_(loop) {
+        log_pause_(loop),
+        turns_(loop, kRecordsPerTurn, kLongestTurn) {
     for (const SocketPlace& place : options_.sockets) entrances_.emplace_back(loop, place);
   }
 
@@ -119,6 +120,7 @@ class Server final : public SessionOwner, public std::enable_shared_from_this<Se
   asio::steady_timer log_pause_;
   bool is_log_paused_ = false;
   uint64_t unlogged_ = 0;
+  Turns turns_;
 };
 
 Status Server::listen() {
@@ -269,10 +271,10 @@ void Server::on_decided(Greeting& greeting, Greeting::Protocol protocol, Foreign
     case Greeting::Protocol::kGone: return;
     case Greeting::Protocol::kLocal: break;
   }
-  auto session =
-      std::make_shared<SessionImpl>(SessionSetup{loop_, events_, *this, options_, arena_totals_,
-                                                 kept_arenas_, last_content_, gate_},
-                                    std::move(connection), peer, std::move(waiting));
+  auto session = std::make_shared<SessionImpl>(
+      SessionSetup{loop_, events_, *this, options_, arena_totals_, kept_arenas_, last_content_,
+                   gate_, turns_.party(peer.principal.label())},
+      std::move(connection), peer, std::move(waiting));
   sessions_.emplace(session.get(), session);
   session->start();
 }

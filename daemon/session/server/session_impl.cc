@@ -25,11 +25,9 @@ namespace asio = boost::asio;
 using boost::system::error_code;
 using Wait = asio::posix::stream_descriptor::wait_type;
 
-// One client must not hold the loop: after so much it goes to the end of the loop's queue.
-constexpr int kMessagesPerTurn = 64;
-constexpr int kRecordsPerTurn = 1024;
+// A message costs an owner as much of a turn as so many records.
+constexpr int64_t kRecordsPerMessage = 16;
 constexpr int kRecordsPerPop = 64;
-constexpr std::chrono::milliseconds kTurn{1};
 // A correct client rings, or changes the ticket that it waits for, a few times for each record. A
 // client that does so more often without a record is looked at after a pause.
 constexpr int kLooksForNothing = 16;
@@ -178,10 +176,14 @@ void SessionImpl::on_readable() {
   const auto reads = [this] {
     return !is_at_door_ && (state_ == State::kGreeting || state_ == State::kAttached);
   };
-  for (int i = 0; i < kMessagesPerTurn && reads(); ++i) {
-    if (take_message() == MessageReader::Read::kWouldBlock) break;
+  while (reads()) {
+    if (!setup_.turns->may_work()) {
+      return setup_.turns->wait(
+          [self = shared_from_this()] { self->guarded([&] { self->on_readable(); }); });
+    }
+    setup_.turns->charge(kRecordsPerMessage);
+    if (take_message() == MessageReader::Read::kWouldBlock) return wait_readable();
   }
-  if (reads()) wait_readable();
 }
 
 MessageReader::Read SessionImpl::take_message() {
@@ -471,15 +473,28 @@ void SessionImpl::wait_doorbell() {
   });
 }
 
+void SessionImpl::drain_later() {
+  if (std::exchange(awaits_turn_, true)) return;
+  setup_.turns->wait([self = shared_from_this()] {
+    self->awaits_turn_ = false;
+    self->guarded([&] { self->drain(); });
+  });
+}
+
 void SessionImpl::drain() {
+  if (awaits_turn_ || state_ != State::kAttached) return;
   std::array<rueda_abi_submission, kRecordsPerPop> records;
   std::optional<std::chrono::steady_clock::time_point> turn_ends;  // The end of a long turn.
-  for (int taken = 0; taken < kRecordsPerTurn;) {
+  int taken = 0;
+  while (setup_.turns->may_work()) {
     if (state_ != State::kAttached) return;
     if (taken >= kRecordsPerPop) {
       const auto now = std::chrono::steady_clock::now();
-      if (!turn_ends) turn_ends = now + kTurn;
-      if (now > *turn_ends) break;
+      if (!turn_ends) turn_ends = now + kLongestTurn;
+      if (now > *turn_ends) {
+        setup_.turns->end_turn();
+        break;
+      }
     }
     int count = rings_->submissions().pop(records);
     if (count == SubmissionRing::kBroken) {
@@ -489,6 +504,7 @@ void SessionImpl::drain() {
     if (state_ != State::kAttached) return;
     // A pop that found nothing counts, because the client may move its index back and forth.
     taken += std::max(count, 1);
+    setup_.turns->charge(std::max(count, 1));
     if (count > 0) {
       looks_for_nothing_ = 0;
       pause_for_ = kShortestPause;
@@ -507,7 +523,7 @@ void SessionImpl::drain() {
     if (std::exchange(has_undrained_, false)) setup_.events.on_submissions_drained(*this);
     return;
   }
-  asio::post(setup_.loop, [self = shared_from_this()] { self->guarded([&] { self->drain(); }); });
+  drain_later();
 }
 
 bool SessionImpl::pauses() {
@@ -534,6 +550,7 @@ void SessionImpl::end_pause() {
 }
 
 bool SessionImpl::look_at_ring() {
+  if (awaits_turn_) return false;
   const SubmissionRing& ring = rings_->submissions();
   if (is_paused_ ? !ring.has_records() : !ring.has_news()) return false;
   guarded([this] { drain(); });

@@ -16,6 +16,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "daemon/base/loop_gate.h"
+#include "daemon/base/turns.h"
 #include "daemon/session/memory/arena.h"
 #include "daemon/session/memory/device_table.h"
 #include "daemon/session/memory/kept_arenas.h"
@@ -34,6 +35,10 @@ inline constexpr const char* kCorrupt = ": its memory is corrupt, or its library
 // The most replies that a session queues: requests that the engine answers later, and requests that
 // wait behind one of those.
 inline constexpr size_t kMaxAwaitedReplies = 256;
+// In a turn of the loop an owner's sessions, however many they are, handle so many records, and go
+// on for so long; then other owners have theirs.
+inline constexpr int64_t kRecordsPerTurn = 1024;
+inline constexpr std::chrono::milliseconds kLongestTurn{1};
 
 // The server's interface for its sessions. It outlives every session that is not closed.
 class SessionOwner {
@@ -62,7 +67,8 @@ struct SessionSetup {
   std::shared_ptr<KeptArenas> kept_arenas;
   // The content of the last submission that any session of the server checked.
   std::shared_ptr<uint64_t> last_content;
-  std::shared_ptr<LoopGate> gate;  // The way back to the loop, for work at doors.
+  std::shared_ptr<LoopGate> gate;       // The way back to the loop, for work at doors.
+  std::shared_ptr<Turns::Party> turns;  // The owner's, which is charged with records.
 };
 
 class SessionImpl final : public Session, public std::enable_shared_from_this<SessionImpl> {
@@ -157,7 +163,9 @@ class SessionImpl final : public Session, public std::enable_shared_from_this<Se
   void handle_reset();
 
   void wait_doorbell();
+  // Takes what is in the submission ring, now or in the owner's next turn.
   void drain();
+  void drain_later();
   // Returns true while the session pauses, and begins a pause if the ring has been looked at too
   // often in vain; returns false if the session may look at the ring now.
   bool pauses();
@@ -226,6 +234,7 @@ class SessionImpl final : public Session, public std::enable_shared_from_this<Se
   size_t in_flight_ = 0;
   uint64_t told_waiting_ = 0;  // The ticket of the last on_waiting; 0 if the client waits for none.
   bool is_watched_ = false;    // If true, the client need not ring.
+  bool awaits_turn_ = false;   // drain() will be called in a turn of the owner's.
   int looks_for_nothing_ = 0;  // Looks in vain since the last record.
   bool is_paused_ = false;
   bool is_doorbell_awaited_ = false;

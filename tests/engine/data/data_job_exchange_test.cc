@@ -246,10 +246,11 @@ TEST(DataJobAlgorithms, WhatIsTheQuickestIsMeasuredBeforeTheFirstOperation) {
 // The table would have been sent on over a channel that is not open.
 TEST(DataJobAlgorithms, ATableThatComesBeforeItCanBePassedOnIsRefused) {
   boost::asio::io_context io{1};
+  Turns turns{io, kTurnBytes, kLongestTurn};
   const auto network = transport::make_mem_network();
   observe::Metrics metrics({"0", "test", "none"});
   auto transport = transport::make_mem_transport(io, network);
-  DataJobOptions options = testing::data_job_options(3, 1);  // node 2 never comes
+  DataJobOptions options = testing::data_job_options(3, 1, &turns);  // node 2 never comes
   options.algorithm = AlgorithmChoice::kAuto;
   options.chunk_bytes = 4096;
   std::vector<Status> lost;
@@ -307,7 +308,7 @@ class DataJobWithMeshPeer : public ::testing::Test {
   };
 
   void SetUp() override {
-    DataJobOptions options = testing::data_job_options(2, 0);
+    DataJobOptions options = testing::data_job_options(2, 0, &turns_);
     options.chunk_bytes = kChunkBytes;
     options.algorithm = AlgorithmChoice::kRecursiveDoubling;
     const SlotGeometry ring = SlotGeometry::make(2, options.lanes, kChunkBytes,
@@ -393,6 +394,7 @@ class DataJobWithMeshPeer : public ::testing::Test {
   }
 
   boost::asio::io_context io_{1};
+  Turns turns_{io_, kTurnBytes, kLongestTurn};
   std::shared_ptr<transport::MemNetwork> network_ = transport::make_mem_network();
   std::unique_ptr<transport::Transport> job_transport_ =
       transport::make_mem_transport(io_, network_);

@@ -305,9 +305,10 @@ TEST_F(DataJobWithPeer, TheJobMayGoInMidOperation) {
 
 TEST(DataJobFaults, APeerThatNeverComesIsNamed) {
   boost::asio::io_context io{1};
+  Turns turns{io, kTurnBytes, kLongestTurn};
   auto transport = transport::make_mem_transport(io, transport::make_mem_network());
   observe::Metrics metrics({"0", "test", "none"});
-  DataJobOptions options = testing::data_job_options(2, 0);
+  DataJobOptions options = testing::data_job_options(2, 0, &turns);
   options.timeout_ms = 50;
   std::vector<Status> lost;
   options.events.on_channel_lost = [&](NodeIndex, const Status& status, bool) {
@@ -325,27 +326,29 @@ TEST(DataJobFaults, APeerThatNeverComesIsNamed) {
 
 TEST(DataJobFaults, AJobMayGoBeforeItsChannelsAreOpen) {
   boost::asio::io_context io{1};
+  Turns turns{io, kTurnBytes, kLongestTurn};
   auto transport = transport::make_mem_transport(io, transport::make_mem_network());
   observe::Metrics metrics({"0", "test", "none"});
   {
-    DataJob job(io, *transport, metrics, testing::data_job_options(2, 0));
+    DataJob job(io, *transport, metrics, testing::data_job_options(2, 0, &turns));
     job.start();
   }
   io.poll();
-  DataJob again(io, *transport, metrics, testing::data_job_options(2, 0));
+  DataJob again(io, *transport, metrics, testing::data_job_options(2, 0, &turns));
   again.start();
 }
 
 // Nodes that were given other sizes of chunks cannot form a ring.
 TEST(DataJobFaults, OtherChunksOnTheNeighbour) {
   boost::asio::io_context io{1};
+  Turns turns{io, kTurnBytes, kLongestTurn};
   const auto network = transport::make_mem_network();
   observe::Metrics metrics({"0", "test", "none"});
   std::vector<std::unique_ptr<transport::Transport>> transports;
   std::vector<std::unique_ptr<DataJob>> jobs;
   std::vector<Status> lost;
   for (int i = 0; i < 2; ++i) {
-    DataJobOptions options = testing::data_job_options(2, i);
+    DataJobOptions options = testing::data_job_options(2, i, &turns);
     options.chunk_bytes = i == 0 ? 4096 : 8192;
     options.timeout_ms = 2000;
     options.events.on_channel_lost = [&](NodeIndex, const Status& status, bool) {

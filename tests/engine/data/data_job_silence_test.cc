@@ -65,9 +65,10 @@ TEST_F(DataJobSilence, APeerThatClosesAfterItHasSentEverythingIsNotMissed) {
 // A node may leave, and its daemon go, before its channels were ever there.
 TEST(DataJobSilent, ANodeThatNeverCameIsNotMissedUntilThereIsSomethingToDo) {
   boost::asio::io_context io{1};
+  Turns turns{io, kTurnBytes, kLongestTurn};
   auto transport = transport::make_mem_transport(io, transport::make_mem_network());
   observe::Metrics metrics({"0", "test", "none"});
-  DataJobOptions options = testing::data_job_options(2, 0);
+  DataJobOptions options = testing::data_job_options(2, 0, &turns);
   options.timeout_ms = 20;
   std::vector<bool> missed;
   options.events.on_channel_lost = [&](NodeIndex, const Status&, bool is_missed) {

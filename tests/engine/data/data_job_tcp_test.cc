@@ -61,6 +61,8 @@ TEST_P(DataJobStreams, AnEpochMayEndInMidOperation) {
 TEST(DataJobTcp, WhatIsNotAcknowledgedNamesThePairAndTheDirection) {
   boost::asio::io_context io{1};
   boost::asio::io_context peer_io{1};
+  Turns turns{io, kTurnBytes, kLongestTurn};
+  Turns peer_turns{peer_io, kTurnBytes, kLongestTurn};
   observe::Metrics metrics({"0", "test", "none"});
   std::vector<std::unique_ptr<transport::Transport>> transports;
   std::vector<std::unique_ptr<DataJob>> jobs;
@@ -72,7 +74,7 @@ TEST(DataJobTcp, WhatIsNotAcknowledgedNamesThePairAndTheDirection) {
   std::vector<std::tuple<NodeIndex, std::string, bool>> lost;
   bool is_done = false;
   for (int i = 0; i < 2; ++i) {
-    DataJobOptions options = testing::data_job_options(2, i);
+    DataJobOptions options = testing::data_job_options(2, i, i == 0 ? &turns : &peer_turns);
     options.data_addresses = addresses;
     options.chunk_bytes = 1 << 20;
     options.timeout_ms = 400;

@@ -48,7 +48,7 @@ class DataJobWithPeer : public ::testing::Test {
         SlotGeometry::make(nodes, 4, kChunkBytes, 64u << 20, policy == core::DeathPolicy::kShrink);
     job_transport_ = transport::make_mem_transport(io_, network_);
     peer_transport_ = transport::make_mem_transport(io_, network_);
-    DataJobOptions options = data_job_options(nodes, 0);
+    DataJobOptions options = data_job_options(nodes, 0, &turns_);
     options.chunk_bytes = kChunkBytes;
     options.timeout_ms = timeout_ms;
     options.policy = policy;
@@ -167,6 +167,7 @@ class DataJobWithPeer : public ::testing::Test {
   };
 
   boost::asio::io_context io_{1};
+  Turns turns_{io_, kTurnBytes, kLongestTurn};
   std::shared_ptr<transport::MemNetwork> network_ = transport::make_mem_network();
   observe::Metrics metrics_{{"0", "test", "none"}};
   int nodes_ = 2;
