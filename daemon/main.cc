@@ -329,7 +329,12 @@ class Daemon {
         signals_(control_loop_, SIGTERM, SIGINT),
         leash_(control_loop_),
         deliver_timer_(control_loop_),
-        certificate_timer_(control_loop_) {}
+        certificate_timer_(control_loop_) {
+    awake_loop_.on_slow([this](const SlowHandler& slow) {
+      metrics_.daemon().control_slow_handlers.Increment();
+      engine::report_slow("control", slow);
+    });
+  }
 
   Status start();
   void run() { awake_loop_.run(); }

@@ -60,6 +60,9 @@ DaemonMetrics make_daemon_metrics(prometheus::Registry& registry) {
                "Inputs that began their way round the ring, by whose memory they left.");
   Family<Gauge>& loop_stall = gauges(registry, "rueda_loop_stall_seconds",
                                      "How long a loop has owed an answer; 0: it turns.");
+  Family<Counter>& slow_handlers =
+      counters(registry, "rueda_slow_handlers_total",
+               "Handlers that kept a loop from others for more than 100 ms of work.");
   Family<Gauge>& sandbox =
       gauges(registry, "rueda_sandbox", "1 if this part of the daemon's sandbox is in force.");
   return DaemonMetrics{
@@ -101,6 +104,8 @@ DaemonMetrics make_daemon_metrics(prometheus::Registry& registry) {
                                    "Joins to jobs that were over, answered with the reason."),
       .control_loop_stall = loop_stall.Add({{"loop", "control"}}),
       .data_loop_stall = loop_stall.Add({{"loop", "data"}}),
+      .control_slow_handlers = slow_handlers.Add({{"loop", "control"}}),
+      .data_slow_handlers = slow_handlers.Add({{"loop", "data"}}),
       .log_lines_lost =
           single_counter(registry, "rueda_log_lines_lost_total",
                          "Lines of the log that found no room: who reads it does not keep up."),

@@ -138,6 +138,9 @@ struct DaemonMetrics {
   // the one that has owed it longest
   prometheus::Gauge& control_loop_stall;
   prometheus::Gauge& data_loop_stall;
+  // rueda_slow_handlers_total{loop}: handlers that worked for more than 100 ms in one go
+  prometheus::Counter& control_slow_handlers;
+  prometheus::Counter& data_slow_handlers;
   prometheus::Counter& log_lines_lost;  // rueda_log_lines_lost_total
   // rueda_certificate_expiry_timestamp_seconds: when the daemon's certificate ends, in seconds
   // since 1970; +Inf without one

@@ -221,6 +221,7 @@ void DataJob::begin_locally(RunningOperation& running) {
 template <class Work>
 void DataJob::in_turn(Seq seq, Work work) {
   turns_->wait(lifetime_.guard([this, seq, work] {
+    HandlerWatch::note(options_.cause);
     if (RunningOperation* const found = operations_.find(seq)) work(*found);
   }));
 }
@@ -330,6 +331,7 @@ void DataJob::hand_back(RunningOperation& running) {
   turns_->charge((end - begin) * size);
   if (end == operation.elements()) return finish(running);
   turns_->wait(lifetime_.guard([this, &running] {
+    HandlerWatch::note(options_.cause);
     if (faults_.is_stopped()) return;
     hand_back(running);
     ring_.settle();

@@ -56,6 +56,7 @@ class DataJob final : private DataHost {
   void fail(const Status& status);
   // Returns whether an operation has been given, and has not ended.
   bool has_work() const { return !operations_.is_idle() || retained_.has_completing(); }
+  const std::shared_ptr<const Cause>& cause() const { return options_.cause; }
   // Carries the operation out. One for whose values there is no room waits until earlier ones are
   // stable.
   void run(std::unique_ptr<Operation> operation);

@@ -5,10 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "daemon/base/clock.h"
+#include "daemon/base/handler_watch.h"
 #include "daemon/base/ids.h"
 #include "daemon/base/status.h"
 #include "daemon/base/turns.h"
@@ -65,6 +67,7 @@ struct DataJobOptions {
   core::AlgorithmChoice algorithm = core::AlgorithmChoice::kAuto;  // under kShrink: the ring
   int servers = 1;  // Of the central algorithm (core/schedules/pairwise_schedule.h).
   DataEvents events;
+  std::shared_ptr<const Cause> cause;  // The job, for the loop's watch; may be null.
   // The loop's turns, which the jobs of the loop share by their names. A job is charged with the
   // bytes of each rank that a pass goes over. They outlive the job.
   Turns* turns = nullptr;

@@ -27,6 +27,11 @@ DataLoop::DataLoop(observe::Metrics& metrics, const TransportFactory& make_trans
       transport_(make_transport(io_)),
       pass_threads_(pass_threads) {
   awake_.on_exception([this](const char* what) { on_exception(what); });
+  if (!own_) return;  // The other loop is watched already.
+  awake_.on_slow([this](const SlowHandler& slow) {
+    metrics_.daemon().data_slow_handlers.Increment();
+    report_slow("data", slow);
+  });
 }
 
 DataLoop::~DataLoop() { stop(); }
@@ -63,6 +68,7 @@ void DataLoop::in_loop(const Key& key, Work work) {
     const auto found = jobs_.find(key);
     if (found == jobs_.end()) return;
     DataJob& job = *found->second;
+    HandlerWatch::note(job.cause());
     without_exception([&] { work(job); }, [&](const char* what) { job.fail(cannot_go_on(what)); });
   });
 }

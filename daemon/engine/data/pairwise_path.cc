@@ -364,6 +364,7 @@ void PairwisePath::finish_receives(const PairwiseState& state, PairwisePiece& pi
 void PairwisePath::on_mesh_frame(NodeIndex from, const transport::FrameHeader& header,
                                  std::span<std::byte> payload) {
   if (faults_.is_stopped()) return;
+  HandlerWatch::note(options_.cause);
   watch_.note_progress();
   if (header.payload_bytes <= kSmallBytes) options_.events.on_small();
   Admission admitted = operations_.admit(header, from);

@@ -94,6 +94,7 @@ void RingPath::drop_stale() {
 // --- Events of the channels ----------------------------------------------------------------------
 
 void RingPath::on_sent(uint32_t cookie) {
+  HandlerWatch::note(options_.cause);
   link_.on_sent(cookie);
   watch_.note_progress();
   if (probe_.is_measuring()) return host_.on_probe_sent();
@@ -133,6 +134,7 @@ void RingPath::on_frame(const transport::FrameHeader& header, std::span<std::byt
   const bool was_placed = payload.data() != link_.payload(header).data();
   if (was_placed) lent_.give_back(header.slot);
   if (faults_.is_stopped()) return;
+  HandlerWatch::note(options_.cause);
   watch_.note_progress();
   if (header.payload_bytes <= kSmallBytes) options_.events.on_small();
   const Admission admitted = operations_.admit(header, options_.previous());
@@ -278,6 +280,7 @@ std::optional<transport::SendBuffer> RingPath::take_device_input(const Operation
 void RingPath::originate_later(RunningOperation& running) {
   if (std::exchange(running.awaits_turn, true)) return;
   turns_.wait(lifetime_.guard([this, seq = running.operation->seq] {
+    HandlerWatch::note(options_.cause);
     RunningOperation* const found = faults_.is_stopped() ? nullptr : operations_.find(seq);
     if (!found) return;
     found->awaits_turn = false;

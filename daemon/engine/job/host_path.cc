@@ -91,6 +91,7 @@ void HostPath::open_data(uint32_t process_set, const core::Layout& layout) {
   options.shares_staging = context_.options.adds_on_gpu;
   options.events = host_.data_events(process_set, parts.ring());
   options.servers = spec_.servers;
+  options.cause = host_.cause();
   for (size_t loop = 0; loop < loops_; ++loop) {
     // Operations that are shared out go round the ring.
     options.algorithm = loop == 0 ? spec_.algorithm : core::AlgorithmChoice::kRing;

@@ -81,15 +81,30 @@ void JobRunner::begin_turn() {
 }
 
 void JobRunner::guarded(const std::function<void()>& work) {
+  HandlerWatch::note(cause_);
   without_exception(work, [this](const char* what) {
     spdlog::error("job {}: cannot be served: {}", spec_.job, what);
-    // It ends once, because ending it may throw, too.
-    if (std::exchange(has_thrown_, true)) return;
-    boost::asio::post(context_.control_loop, lifetime_.guard([this, why = std::string(what)] {
-      end_by(Status(Code::kResourceExhausted, "the daemon on node " + describe_node() +
-                                                  " cannot serve job " + spec_.job + ": " + why));
-    }));
+    end_unserved(what);
   });
+}
+
+void JobRunner::end_unserved(const std::string& why) {
+  if (std::exchange(is_unserved_, true)) return;
+  boost::asio::post(context_.control_loop, lifetime_.guard([this, why] {
+    end_by(Status(Code::kResourceExhausted, "the daemon on node " + describe_node() +
+                                                " cannot serve job " + spec_.job + ": " + why));
+  }));
+}
+
+// The watches of data loops end it, too, so it is ended on the control loop.
+std::shared_ptr<const Cause> JobRunner::make_cause() {
+  return std::make_shared<const Cause>(
+      Cause{"job " + spec_.job + " of " + spec_.user,
+            [&loop = context_.control_loop, end = lifetime_.guard([this](const std::string& why) {
+              end_unserved("it " + why);
+            })](const std::string& why) {
+              boost::asio::post(loop, [end, why]() mutable { end(why); });
+            }});
 }
 
 void JobRunner::end_by(const Status& why) {
@@ -511,6 +526,7 @@ DataEvents JobRunner::data_events(uint32_t process_set, const std::vector<NodeIn
   const auto tell = [this, epoch = host_path_.epoch()](auto handle) {
     return [&loop = context_.control_loop,
             news = lifetime_.guard([this, epoch, handle](auto&&... arguments) {
+              HandlerWatch::note(cause_);
               if (epoch == core_.epoch()) handle(arguments...);
             })](auto&&... arguments) {
       boost::asio::post(loop, [news, arguments...]() mutable { news(arguments...); });

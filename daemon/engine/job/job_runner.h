@@ -37,7 +37,7 @@ class JobRunner final : private TimelineHost, private FiniteHost, private PathHo
   ~JobRunner() override;
 
   const JobSpec& spec() const { return spec_; }
-  // Runs `work`. An exception that it throws ends the job.
+  // Runs `work`, for which the job answers. An exception that it throws ends the job.
   void guarded(const std::function<void()>& work);
 
   // --- Sessions
@@ -104,6 +104,11 @@ class JobRunner final : private TimelineHost, private FiniteHost, private PathHo
     now_ms_ = to_ms(now_us_);
   }
 
+  std::shared_ptr<const Cause> make_cause();
+  // Ends the job from a fresh turn, because this daemon cannot serve it. It ends once, because to
+  // end it may go wrong, too.
+  void end_unserved(const std::string& why);
+
   // --- The core
   void step(core::Event event);
   void carry_out();
@@ -134,6 +139,7 @@ class JobRunner final : private TimelineHost, private FiniteHost, private PathHo
   }
   // Ends the job as if one of this node's ranks were lost.
   void end_by(const Status& why) override;
+  std::shared_ptr<const Cause> cause() const override { return cause_; }
   DataEvents data_events(uint32_t process_set, const std::vector<NodeIndex>& ring) override;
   void device_memory_added(LocalRank rank, uint32_t id, const Status& status) override;
 
@@ -182,7 +188,7 @@ class JobRunner final : private TimelineHost, private FiniteHost, private PathHo
   boost::asio::steady_timer timer_;
   std::optional<TicksUs> armed_for_;
 
-  bool has_thrown_ = false;
+  bool is_unserved_ = false;
   bool warned_of_device_ = false;  // It has warned, once, that device memory cannot be used.
   bool failing_ = false;           // The core has failed; the clients are about to be told.
   std::optional<Status> closing_;
@@ -191,6 +197,7 @@ class JobRunner final : private TimelineHost, private FiniteHost, private PathHo
   bool told_closed_ = false;  // The core has been told.
   std::function<void()> on_closed_;
   Lifetime lifetime_;
+  const std::shared_ptr<const Cause> cause_ = make_cause();
 };
 
 }  // namespace rueda::engine

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
+#include "daemon/base/handler_watch.h"
 #include "daemon/core/job/collectives.h"
 #include "daemon/engine/data/data_loops.h"
 #include "daemon/engine/job/submission_ledger.h"
@@ -23,6 +25,8 @@ class PathHost {
   virtual void fail_operation(Seq seq, const Status& why) = 0;
   // The job cannot go on on this node. The core hears of it before this returns.
   virtual void end_by(const Status& why) = 0;
+  // Returns the job, for the watches of the loops.
+  virtual std::shared_ptr<const Cause> cause() const = 0;
   // Returns what the data loops call with news of a process set, whose `ring` has a node for each
   // of its members.
   virtual DataEvents data_events(uint32_t process_set, const std::vector<NodeIndex>& ring) = 0;

@@ -69,6 +69,7 @@ SessionImpl::SessionImpl(SessionSetup setup, ForeignSocket socket, const Credent
       arenas_(setup_.arena_totals, {setup_.options.ledger, peer.principal}),
       devices_(setup_.options.ring_capacity) {
   attach_.peer = peer;
+  cause_ = make_cause();
 }
 
 // --- Life and end.
@@ -115,6 +116,18 @@ void SessionImpl::drop() {
 std::string SessionImpl::who() const {
   return "rank " + std::to_string(attach_.rank.value) + " (pid " +
          std::to_string(attach_.peer.pid) + ")";
+}
+
+std::shared_ptr<const Cause> SessionImpl::make_cause() {
+  const std::string owner = attach_.peer.principal.to_string();
+  if (attach_.job.empty()) {
+    return std::make_shared<const Cause>(
+        Cause{"process " + std::to_string(attach_.peer.pid) + " of " + owner});
+  }
+  return std::make_shared<const Cause>(Cause{"job " + attach_.job + " of " + owner + ", " + who(),
+                                             [weak = weak_from_this()](const std::string& why) {
+                                               if (const auto self = weak.lock()) self->fail(why);
+                                             }});
 }
 
 void SessionImpl::fail(const std::string& what) {
@@ -173,6 +186,7 @@ void SessionImpl::guarded(const std::function<void()>& work) {
 }
 
 void SessionImpl::on_readable() {
+  HandlerWatch::note(cause_);
   const auto reads = [this] {
     return !is_at_door_ && (state_ == State::kGreeting || state_ == State::kAttached);
   };
@@ -321,6 +335,7 @@ void SessionImpl::handle_attach() {
   if (state_ == State::kClosed) return;
   if (!decision.is_ok()) return refuse(decision);
   state_ = State::kAttached;
+  cause_ = make_cause();
   waiting_ = Charge();
   deadline_.cancel();
   set_passes_descriptors(socket_.fd(), true);
@@ -489,6 +504,7 @@ void SessionImpl::drain() {
   while (setup_.turns->may_work()) {
     if (state_ != State::kAttached) return;
     if (taken >= kRecordsPerPop) {
+      HandlerWatch::note(cause_);  // A few records take no time that is worth a look at a clock.
       const auto now = std::chrono::steady_clock::now();
       if (!turn_ends) turn_ends = now + kLongestTurn;
       if (now > *turn_ends) {

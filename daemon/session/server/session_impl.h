@@ -15,6 +15,7 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "daemon/base/handler_watch.h"
 #include "daemon/base/loop_gate.h"
 #include "daemon/base/turns.h"
 #include "daemon/session/memory/arena.h"
@@ -166,6 +167,7 @@ class SessionImpl final : public Session, public std::enable_shared_from_this<Se
   // Takes what is in the submission ring, now or in the owner's next turn.
   void drain();
   void drain_later();
+  std::shared_ptr<const Cause> make_cause();
   // Returns true while the session pauses, and begins a pause if the ring has been looked at too
   // often in vain; returns false if the session may look at the ring now.
   bool pauses();
@@ -201,8 +203,9 @@ class SessionImpl final : public Session, public std::enable_shared_from_this<Se
   State state_ = State::kGreeting;
   Status failure_;  // Set while the state is kFailing.
   Attach attach_;
-  Charge waiting_;   // It is charged until the client has attached.
-  Charge attached_;  // It is charged once the client has attached.
+  std::shared_ptr<const Cause> cause_;  // This client, for the loop's watch.
+  Charge waiting_;                      // It is charged until the client has attached.
+  Charge attached_;                     // It is charged once the client has attached.
   // The message that is being read. It belongs to the door while is_at_door_ is true; the arena
   // that the door has mapped travels with the message.
   struct Incoming {

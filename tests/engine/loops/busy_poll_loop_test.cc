@@ -89,6 +89,34 @@ TEST_F(BusyPollLoopTest, ALoopThatSleepsLooksAtNothing) {
   EXPECT_EQ(rings_.watches, 0);
 }
 
+// Each handler takes its time and posts the next, as the turns of a large operation do. Who does
+// not ring was not looked at before the last of them.
+TEST_F(BusyPollLoopTest, ThereAreLooksBetweenHandlersThatTakeTheirTime) {
+  struct Clock final : HandlerClock {
+    Time now() const override { return passed; }
+    Time passed{0};
+  } clock;
+  BusyPollLoop loop(io_, clock);
+  Rings rings(loop);
+  loop.watch(rings);
+  const auto cause = std::make_shared<const Cause>(Cause{"job"});
+  int turns = 0;
+  int first_after_look = 0;
+  std::function<void()> turn = [&] {
+    HandlerWatch::note(cause);
+    clock.passed += std::chrono::milliseconds(5);
+    loop.stay_awake();
+    ++turns;
+    if (rings.handled == 1 && first_after_look == 0) first_after_look = turns;
+    if (turns == 2) rings.found = 1;  // By somebody who does not ring.
+    if (turns < 10) boost::asio::post(io_, turn);
+  };
+  boost::asio::post(io_, turn);
+  loop.run();
+  EXPECT_EQ(turns, 10);
+  EXPECT_EQ(first_after_look, 3);
+}
+
 TEST_F(BusyPollLoopTest, EndsWhenItIsStoppedThoughThereIsMore) {
   loop_.watch(rings_);
   rings_.found_at_rest = 1'000'000'000;

@@ -30,6 +30,49 @@ TEST(EngineFailure, AJobThatCannotBeServedEndsAndOthersGoOn) {
   EXPECT_EQ(cluster.start("other").size(), 1u);
 }
 
+// A clock on which handlers work as the test says.
+struct WorkClock final : HandlerClock {
+  Time now() const override { return worked_for; }
+  Time worked() const override { return worked_for; }
+  Time worked_for{std::chrono::hours(1)};
+};
+
+TEST(EngineFailure, AJobThatKeepsTheLoopFromOthersEndsAndItsNeighbourGoesOn) {
+  Cluster cluster({{1}});
+  cluster.register_everywhere("other");
+  FakeSession* const neighbour = cluster.start("other")[0];
+  WorkClock clock;
+  HandlerWatch watch(clock);
+  const HandlerWatch::Use use(watch);
+  std::vector<std::string> slow;
+  watch.on_slow([&](const SlowHandler& found) { slow.push_back(found.cause.name); });
+  bool has_started = false;
+  JobListener listener;
+  listener.on_started = [&](Epoch) {
+    clock.worked_for += HandlerWatch::kEnded + std::chrono::milliseconds(50);
+    has_started = true;
+  };
+  Status told;
+  listener.on_failed = [&](const Status& status) { told = status; };
+  JobSpec spec = cluster.spec("job", 0);
+  spec.user = "somebody";
+  ASSERT_TRUE(cluster.register_on(0, spec, listener).is_ok());
+  ASSERT_NE(cluster.attach("job", Rank{0}), nullptr);
+  ASSERT_TRUE(cluster.run_until([&] { return has_started; }));
+  watch.end();
+  EXPECT_EQ(slow, std::vector<std::string>{"job job of somebody"});
+  ASSERT_TRUE(cluster.run_until([&] { return !told.is_ok(); }));
+  EXPECT_EQ(told.code(), Code::kResourceExhausted);
+  EXPECT_TRUE(told.message().starts_with(
+      "the daemon on node n0 cannot serve job job: it has kept a loop of the daemon from all "
+      "others for "))
+      << told.message();
+  cluster.submit(*neighbour, "w", 100, 1);
+  ASSERT_TRUE(cluster.run_until([&] { return !neighbour->completions.empty(); }));
+  EXPECT_TRUE(neighbour->completions[0].status.is_ok());
+  EXPECT_TRUE(neighbour->failures.empty());
+}
+
 TEST(EngineFailure, JobsAndStagingOfAUserAreBounded) {
   session::Quota quota(uint64_t{1} << 40, 65536);
   quota[session::Resource::kJobs] = 2;
