@@ -9,9 +9,13 @@
 #include <arpa/inet.h>
 #include <openssl/bio.h>
 #include <openssl/bn.h>
+#include <openssl/core_names.h>
 #include <openssl/ec.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
+#include <openssl/kdf.h>
+#include <openssl/param_build.h>
+#include <openssl/params.h>
 #include <openssl/pem.h>
 #include <openssl/rand.h>
 #include <openssl/x509.h>
@@ -37,6 +41,14 @@ using Key = Owned<EVP_PKEY, ::EVP_PKEY_free>;
 using Certificate = Owned<X509, ::X509_free>;
 using List = Owned<X509_CRL, ::X509_CRL_free>;
 using Number = Owned<BIGNUM, ::BN_free>;
+using SecretNumber = Owned<BIGNUM, ::BN_clear_free>;
+using Group = Owned<EC_GROUP, ::EC_GROUP_free>;
+using Point = Owned<EC_POINT, ::EC_POINT_free>;
+using Kdf = Owned<EVP_KDF, ::EVP_KDF_free>;
+using KdfContext = Owned<EVP_KDF_CTX, ::EVP_KDF_CTX_free>;
+using KeyContext = Owned<EVP_PKEY_CTX, ::EVP_PKEY_CTX_free>;
+using Builder = Owned<OSSL_PARAM_BLD, ::OSSL_PARAM_BLD_free>;
+using Parameters = Owned<OSSL_PARAM, ::OSSL_PARAM_free>;
 using Integer = Owned<ASN1_INTEGER, ::ASN1_INTEGER_free>;
 using Time = Owned<ASN1_TIME, ::ASN1_TIME_free>;
 using Extension = Owned<X509_EXTENSION, ::X509_EXTENSION_free>;
@@ -50,6 +62,15 @@ constexpr std::string_view kScheme = "spiffe://";
 constexpr auto kBefore = std::chrono::minutes(5);
 // How long a list of revoked certificates says that it is good for; it is read whatever it says.
 constexpr std::chrono::days kListLife{3650};
+// The times of an authority that follows from a secret. The second one says that there is no end
+// (RFC 5280, section 4.1.2.5).
+constexpr WallTime kLongAgo = std::chrono::sys_days(std::chrono::January / 1 / 2000);
+constexpr WallTime kNoEnd = std::chrono::sys_days(std::chrono::December / 31 / 9999) +
+                            std::chrono::hours(24) - std::chrono::seconds(1);
+// The bytes of which a scalar is made; more than the order has, so that all are as likely (FIPS
+// 186-5, section A.2.1).
+constexpr size_t kScalarBytes = 48;
+constexpr size_t kPointBytes = 65;  // Of P-256, uncompressed.
 
 Status bad(const std::string& what) { return {Code::kInvalidArgument, what}; }
 
@@ -126,6 +147,75 @@ Result<Key> make_key() {
   return key;
 }
 
+// Writes HKDF-SHA256 (RFC 5869) of a secret, without salt, to `out`.
+bool hkdf(const std::string& secret, const std::string& info,
+          std::array<unsigned char, kScalarBytes>& out) {
+  const Kdf kdf(::EVP_KDF_fetch(nullptr, "HKDF", nullptr));
+  const KdfContext context(kdf ? ::EVP_KDF_CTX_new(kdf.get()) : nullptr);
+  if (!context) return false;
+  char digest[] = "SHA256";
+  std::array<unsigned char, 32> no_salt{};  // RFC 5869, section 2.2.
+  const auto octets = [](const char* name, const void* data, size_t bytes) {
+    return ::OSSL_PARAM_construct_octet_string(name, const_cast<void*>(data), bytes);
+  };
+  const std::array<OSSL_PARAM, 5> parameters = {
+      ::OSSL_PARAM_construct_utf8_string(OSSL_KDF_PARAM_DIGEST, digest, 0),
+      octets(OSSL_KDF_PARAM_KEY, secret.data(), secret.size()),
+      octets(OSSL_KDF_PARAM_SALT, no_salt.data(), no_salt.size()),
+      octets(OSSL_KDF_PARAM_INFO, info.data(), info.size()), ::OSSL_PARAM_construct_end()};
+  return ::EVP_KDF_derive(context.get(), out.data(), out.size(), parameters.data()) == 1;
+}
+
+// Returns the private scalar that follows from a secret: 1 + N mod (n - 1), where N are the bytes
+// of HKDF, and n is the order of the group. It is null if OpenSSL has no memory.
+SecretNumber derive_scalar(const EC_GROUP& group, const std::string& secret,
+                           const std::string& info) {
+  std::array<unsigned char, kScalarBytes> bytes{};
+  const bool is_derived = hkdf(secret, info, bytes);
+  SecretNumber scalar(::BN_bin2bn(bytes.data(), bytes.size(), nullptr));
+  ::OPENSSL_cleanse(bytes.data(), bytes.size());
+  const Number most(::BN_dup(::EC_GROUP_get0_order(&group)));
+  const Owned<BN_CTX, ::BN_CTX_free> context(::BN_CTX_secure_new());
+  const bool is_made = is_derived && scalar && most && context &&
+                       ::BN_sub_word(most.get(), 1) == 1 &&
+                       ::BN_mod(scalar.get(), scalar.get(), most.get(), context.get()) == 1 &&
+                       ::BN_add_word(scalar.get(), 1) == 1;
+  if (!is_made) return nullptr;
+  ::BN_set_flags(scalar.get(), BN_FLG_CONSTTIME);
+  return scalar;
+}
+
+// Returns the key pair that follows from a secret.
+Result<Key> derive_key(const std::string& secret, const std::string& info) {
+  const Group group(::EC_GROUP_new_by_curve_name(NID_X9_62_prime256v1));
+  const SecretNumber scalar = group ? derive_scalar(*group, secret, info) : nullptr;
+  const Point point(group ? ::EC_POINT_new(group.get()) : nullptr);
+  std::array<unsigned char, kPointBytes> shown{};
+  const bool is_derived =
+      scalar && point &&
+      ::EC_POINT_mul(group.get(), point.get(), scalar.get(), nullptr, nullptr, nullptr) == 1 &&
+      ::EC_POINT_point2oct(group.get(), point.get(), POINT_CONVERSION_UNCOMPRESSED, shown.data(),
+                           shown.size(), nullptr) == shown.size();
+  if (!is_derived) return failed("derive a key");
+  const Builder builder(::OSSL_PARAM_BLD_new());
+  const bool is_built =
+      builder &&
+      ::OSSL_PARAM_BLD_push_utf8_string(builder.get(), OSSL_PKEY_PARAM_GROUP_NAME, "prime256v1",
+                                        0) == 1 &&
+      ::OSSL_PARAM_BLD_push_BN(builder.get(), OSSL_PKEY_PARAM_PRIV_KEY, scalar.get()) == 1 &&
+      ::OSSL_PARAM_BLD_push_octet_string(builder.get(), OSSL_PKEY_PARAM_PUB_KEY, shown.data(),
+                                         shown.size()) == 1;
+  const Parameters parameters(is_built ? ::OSSL_PARAM_BLD_to_param(builder.get()) : nullptr);
+  const KeyContext context(::EVP_PKEY_CTX_new_from_name(nullptr, "EC", nullptr));
+  EVP_PKEY* made = nullptr;
+  const bool is_made =
+      parameters && context && ::EVP_PKEY_fromdata_init(context.get()) == 1 &&
+      ::EVP_PKEY_fromdata(context.get(), &made, EVP_PKEY_KEYPAIR, parameters.get()) == 1;
+  Key key(made);
+  if (!is_made) return failed("derive a key");
+  return key;
+}
+
 Result<std::string> pem_of(const X509& certificate) {
   return written("write a certificate",
                  [&](BIO* bio) { return ::PEM_write_bio_X509(bio, &certificate); });
@@ -185,10 +275,10 @@ bool set_times(X509& certificate, WallTime from, WallTime to) {
 }
 
 // Returns a certificate to which extensions and the signature are still to be added, or null.
-Certificate blank(EVP_PKEY& key, const std::string& name, WallTime to) {
+Certificate blank(EVP_PKEY& key, const std::string& name, WallTime from, WallTime to) {
   Certificate made(::X509_new());
   const bool is_made = made && ::X509_set_version(made.get(), X509_VERSION_3) == 1 &&
-                       set_random_serial(*made) && set_times(*made, wall_now() - kBefore, to) &&
+                       set_random_serial(*made) && set_times(*made, from, to) &&
                        ::X509_set_pubkey(made.get(), &key) == 1 &&
                        set_name(::X509_get_subject_name(made.get()), name);
   return is_made ? std::move(made) : nullptr;
@@ -283,6 +373,25 @@ Result<KeyPair> signed_pair(X509& certificate, EVP_PKEY& own_key, EVP_PKEY& sign
   return KeyPair{std::move(text).value(), std::move(key).value()};
 }
 
+// Returns an error for a domain that no identity can have; an operator's serves to check it.
+Status check_domain(const std::string& trust_domain) {
+  return check(Identity{trust_domain, Role::kOperator, "x"});
+}
+
+// Returns an authority that signs itself.
+Result<KeyPair> self_signed(EVP_PKEY& key, const std::string& name, const std::string& trust_domain,
+                            WallTime from, WallTime to) {
+  const Certificate made = blank(key, name + " of " + trust_domain, from, to);
+  const bool is_made =
+      made && ::X509_set_issuer_name(made.get(), ::X509_get_subject_name(made.get())) == 1 &&
+      add(*made, *made, NID_basic_constraints, "critical,CA:TRUE,pathlen:0") &&
+      add(*made, *made, NID_key_usage, "critical,keyCertSign,cRLSign") &&
+      add(*made, *made, NID_subject_key_identifier, "hash") &&
+      add(*made, *made, NID_subject_alt_name, "URI:" + std::string(kScheme) + trust_domain);
+  if (!is_made) return failed("make an authority");
+  return signed_pair(*made, key, key);
+}
+
 // All that have certificates dial, and nodes are dialled, too.
 Status check_purposes(X509& certificate) {
   const bool may_dial = ::X509_check_purpose(&certificate, X509_PURPOSE_SSL_CLIENT, 0) == 1;
@@ -302,10 +411,7 @@ WallTime wall_now() {
 }
 
 Result<KeyPair> make_authority(const std::string& trust_domain, std::chrono::days life) {
-  // An operator's identity serves to check the domain alone.
-  if (Status sound = check(Identity{trust_domain, Role::kOperator, "x"}); !sound.is_ok()) {
-    return sound;
-  }
+  if (Status sound = check_domain(trust_domain); !sound.is_ok()) return sound;
   const Result<Key> key = make_key();
   if (!key.is_ok()) return key.status();
   std::array<unsigned char, 4> mark{};
@@ -316,15 +422,14 @@ Result<KeyPair> make_authority(const std::string& trust_domain, std::chrono::day
     name += "0123456789abcdef"[byte >> 4];
     name += "0123456789abcdef"[byte & 15];
   }
-  const Certificate made = blank(*key.value(), name + " of " + trust_domain, wall_now() + life);
-  const bool is_made =
-      made && ::X509_set_issuer_name(made.get(), ::X509_get_subject_name(made.get())) == 1 &&
-      add(*made, *made, NID_basic_constraints, "critical,CA:TRUE,pathlen:0") &&
-      add(*made, *made, NID_key_usage, "critical,keyCertSign,cRLSign") &&
-      add(*made, *made, NID_subject_key_identifier, "hash") &&
-      add(*made, *made, NID_subject_alt_name, "URI:" + std::string(kScheme) + trust_domain);
-  if (!is_made) return failed("make an authority");
-  return signed_pair(*made, *key.value(), *key.value());
+  return self_signed(*key.value(), name, trust_domain, wall_now() - kBefore, wall_now() + life);
+}
+
+Result<KeyPair> derive_authority(const std::string& secret, const std::string& trust_domain) {
+  if (Status sound = check_domain(trust_domain); !sound.is_ok()) return sound;
+  const Result<Key> key = derive_key(secret, "rueda private authority\n" + trust_domain);
+  if (!key.is_ok()) return key.status();
+  return self_signed(*key.value(), "Rueda private CA", trust_domain, kLongAgo, kNoEnd);
 }
 
 Result<KeyPair> issue(const KeyPair& authority, const Identity& identity,
@@ -341,14 +446,19 @@ Result<KeyPair> issue(const KeyPair& authority, const Identity& identity,
   const Result<Key> key = make_key();
   if (!key.is_ok()) return key.status();
   X509& issuer = *signer.value().certificate;
-  const WallTime end = std::min(wall_now() + options.life, time_of(::X509_get0_notAfter(&issuer)));
+  const WallTime issuers_end = time_of(::X509_get0_notAfter(&issuer));
+  const WallTime begin =
+      options.lasts_as_authority ? time_of(::X509_get0_notBefore(&issuer)) : wall_now() - kBefore;
+  const WallTime end = options.lasts_as_authority
+                           ? issuers_end
+                           : std::min<WallTime>(wall_now() + options.life, issuers_end);
   if (end <= wall_now() && options.life > std::chrono::days(0)) {
     return bad(
         "the authority itself has ended: make another one, and see docs/security.md on how one "
         "replaces the other");
   }
   const std::string shown = std::string(to_string(identity.role)) + ' ' + identity.name;
-  const Certificate made = blank(*key.value(), shown, end);
+  const Certificate made = blank(*key.value(), shown, begin, end);
   const bool is_made = made &&
                        ::X509_set_issuer_name(made.get(), ::X509_get_subject_name(&issuer)) == 1 &&
                        add(*made, issuer, NID_basic_constraints, "critical,CA:FALSE") &&
@@ -389,7 +499,7 @@ Result<std::string> trust_domain_of(std::string_view authority_pem) {
   const bool has_one = names.uris.size() == 1 && names.uris.front().starts_with(kScheme);
   if (!has_one) return bad("the authority names no trust domain (one URI, spiffe://NAME)");
   const std::string domain = names.uris.front().substr(kScheme.size());
-  if (Status sound = check(Identity{domain, Role::kOperator, "x"}); !sound.is_ok()) return sound;
+  if (Status sound = check_domain(domain); !sound.is_ok()) return sound;
   return domain;
 }
 

@@ -25,12 +25,18 @@ struct KeyPair {
 // Makes an authority of its own, which signs itself; the trust domain is in its name and in its
 // URI, "spiffe://TRUST_DOMAIN".
 Result<KeyPair> make_authority(const std::string& trust_domain, std::chrono::days life);
+// Makes the authority that follows from a secret: all who know the secret make it with the same key
+// and the same name, so that each takes what another one has issued. It does not end, and has begun
+// long ago, whatever the clocks say (docs/decisions/0090-certificates-of-private-daemons.md). Who
+// could guess the secret would have the key.
+Result<KeyPair> derive_authority(const std::string& secret, const std::string& trust_domain);
 
 // What a certificate is to say beside the identity: hosts are names or IP addresses by which
 // clients that know nothing of identities (Prometheus, curl) find the server.
 struct IssueOptions {
   std::vector<std::string> hosts;
   std::chrono::seconds life = std::chrono::days(90);
+  bool lasts_as_authority = false;  // It is valid as long as its authority, whatever `life` is.
 };
 // Issues a certificate with a new key. It never outlives its authority. Errors: kInvalidArgument
 // (no authority, another trust domain, a name or a host that no certificate can have).

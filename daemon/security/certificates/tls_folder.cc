@@ -123,7 +123,22 @@ Result<std::shared_ptr<TlsFolder>> TlsFolder::open(const std::string& path) {
                                         : folder->trouble_);
 }
 
+Result<std::shared_ptr<TlsFolder>> TlsFolder::of(KeyPair pair, std::string authorities) {
+  TlsFiles files;
+  files.pair = std::move(pair);
+  files.authorities = std::move(authorities);
+  Result<CertificateFacts> own = read_certificate(files.pair.certificate);
+  if (!own.is_ok()) return own.status();
+  files.own = std::move(own).value();
+  if (Status sound = check_pair(files.pair, files.authorities); !sound.is_ok()) return sound;
+  std::shared_ptr<TlsFolder> folder(new TlsFolder(""));
+  const MutexLock lock(folder->mutex_);
+  if (Status held = folder->replace(std::move(files)); !held.is_ok()) return held;
+  return folder;
+}
+
 void TlsFolder::look() {
+  if (path_.empty()) return;
   const auto now = std::chrono::steady_clock::now();
   if (now < next_look_) return;
   next_look_ = now + kLookEvery;

@@ -47,6 +47,9 @@ class TlsFolder {
  public:
   // Reads the folder. The errors are those of read_tls_folder().
   static Result<std::shared_ptr<TlsFolder>> open(const std::string& path);
+  // Takes what would be in a folder, and never changes; path() is empty then. Errors:
+  // kInvalidArgument, kResourceExhausted.
+  static Result<std::shared_ptr<TlsFolder>> of(KeyPair pair, std::string authorities);
 
   const std::string& path() const { return path_; }
   // Returns the files as they are now; those of before, while what is there is not sound, is for

@@ -81,6 +81,59 @@ TEST(Certificates, AnAuthorityIsNoIdentity) {
   EXPECT_FALSE(trust_domain_of(issue(authority(), kNode, {}).value().certificate).is_ok());
 }
 
+std::string derived_secret() {
+  std::string secret;
+  for (int i = 0; i < 32; ++i) secret.push_back(static_cast<char>(i));
+  return secret;
+}
+
+// Another implementation must compute this key, which is from Python: HKDF by hmac, the key by
+// derive_private_key() of its package cryptography (38.0.4).
+TEST(DerivedAuthority, HasTheKeyThatFollowsFromTheSecret) {
+  const Result<KeyPair> made = derive_authority(derived_secret(), "job-0123456789ab");
+  ASSERT_TRUE(made.is_ok()) << made.status().message();
+  EXPECT_EQ(made.value().key,
+            "-----BEGIN PRIVATE KEY-----\n"
+            "MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQghv9QInZmGZ4hYWJF\n"
+            "r8Xi39YbLxAgmV5bbccGM2eGSVuhRANCAATZeVZ/EEGCeZPRuCYpgQxxDnrliggZ\n"
+            "TNL040AgAGZ50HwUkiVJG4TMIJ9fafdqvBex8TNc43duX3IRYaiS/dsX\n"
+            "-----END PRIVATE KEY-----\n");
+  EXPECT_EQ(trust_domain_of(made.value().certificate).value(), "job-0123456789ab");
+}
+
+TEST(DerivedAuthority, WhoKnowsTheSecretTakesWhatOthersHaveIssued) {
+  const Identity node{"job", Role::kNode, "node0"};
+  IssueOptions options;
+  options.lasts_as_authority = true;
+  const KeyPair one = derive_authority(derived_secret(), "job").value();
+  const KeyPair two = derive_authority(derived_secret(), "job").value();
+  const KeyPair issued = issue(one, node, options).value();
+  EXPECT_TRUE(check_pair(issued, two.certificate).is_ok())
+      << check_pair(issued, two.certificate).message();
+  EXPECT_EQ(read_certificate(issued.certificate).value().identity, node);
+
+  // Another job's token, and a token that is used in another job's name.
+  std::string other_secret = derived_secret();
+  other_secret.back() ^= 1;
+  const KeyPair other = derive_authority(other_secret, "job").value();
+  EXPECT_THAT(check_pair(issued, other.certificate).message(), HasSubstr("does not vouch"));
+  const KeyPair renamed = derive_authority(derived_secret(), "other").value();
+  EXPECT_NE(renamed.key, one.key);
+  EXPECT_FALSE(check_pair(issued, renamed.certificate).is_ok());
+  EXPECT_FALSE(derive_authority(derived_secret(), "Job 1").is_ok());
+}
+
+// A job may last, and its nodes' clocks need not agree.
+TEST(DerivedAuthority, WhatItIssuesLastsAsItDoes) {
+  IssueOptions options;
+  options.lasts_as_authority = true;
+  const KeyPair made = derive_authority(derived_secret(), "job").value();
+  const CertificateFacts facts =
+      read_certificate(issue(made, {"job", Role::kNode, "a"}, options).value().certificate).value();
+  EXPECT_LT(facts.not_before, wall_now() - days(20 * 365));
+  EXPECT_GT(facts.not_after, wall_now() + days(100 * 365));
+}
+
 TEST(RevocationList, HasWhatWasRevokedAndNothingElse) {
   const KeyPair ca = authority();
   const auto serial = [&](const char* name) {

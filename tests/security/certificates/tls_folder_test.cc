@@ -175,5 +175,21 @@ TEST_F(TlsFolderTest, AnotherTrustDomainIsRefused) {
               HasSubstr("of another trust domain than this, test"));
 }
 
+TEST_F(TlsFolderTest, WhatLiesNowhereIsCheckedAndNeverChanges) {
+  const KeyPair pair = issue_for("a");
+  const auto made = TlsFolder::of(pair, authority_.certificate);
+  ASSERT_TRUE(made.is_ok()) << made.status().message();
+  EXPECT_EQ(made.value()->path(), "");
+  EXPECT_EQ(made.value()->files()->own.identity.name, "a");
+  EXPECT_EQ(made.value()->trouble(), "");
+  EXPECT_TRUE(made.value()->recognise(issue_for("b").certificate).is_ok());
+  // Libraries read it as they read files.
+  EXPECT_EQ(read_pem_file(made.value()->sound_paths().key).value(), pair.key);
+  EXPECT_FALSE(TlsFolder::of(pair, "").is_ok());
+  EXPECT_FALSE(
+      TlsFolder::of({pair.certificate, issue_for("a").key}, authority_.certificate).is_ok());
+  EXPECT_FALSE(TlsFolder::of({}, authority_.certificate).is_ok());
+}
+
 }  // namespace
 }  // namespace rueda::security
