@@ -435,6 +435,10 @@ void define_rest(CLI::App& app, Config& config) {
   app.add_option("--leash-fd", config.leash_fd,
                  "End when the other end of this pipe is closed, and not on a signal that may be "
                  "meant for all of a job");
+  app.add_option("--tls-fd", config.tls_fd,
+                 "With --private: say with one line of JSON to --ready-fd which control port is "
+                 "open, and read from here, as another one, the certificate, key and authority to "
+                 "go on with; {} is none, as with --insecure");
 }
 
 // Sets apart, in the help, what only a measurement or a launcher changes.
@@ -442,7 +446,7 @@ void set_advanced_apart(CLI::App& app) {
   for (const char* flag :
        {"--tcp-congestion", "--streams", "--coordination", "--reducer", "--tree-threshold",
         "--tree-fan-in", "--chunk-bytes", "--reduce-threads", "--data-loops", "--gpu-adds",
-        "--gpu-direct", "--ready-fd", "--leash-fd"}) {
+        "--gpu-direct", "--ready-fd", "--leash-fd", "--tls-fd"}) {
     app.get_option(flag)->group("Advanced");
   }
 }
@@ -538,6 +542,11 @@ std::variant<Config, int> read_config(int argc, char** argv) {
   if (config.is_private) stand_aside(argc, argv, config);
   if (config.data_protection.empty()) {
     config.data_protection = config.tls_dir.empty() ? "none" : "encrypt";
+  }
+  if (config.tls_fd >= 0 && (!config.is_private || !config.tls_dir.empty())) {
+    std::cerr << "ruedad: --tls-fd is for a launcher's daemon: it takes --private, and no "
+                 "--tls-dir\n";
+    return 2;
   }
   if (const std::string flaw = flaw_of_protection(config); !flaw.empty()) {
     std::cerr << "ruedad: --data-protection " << config.data_protection << ": " << flaw << '\n';

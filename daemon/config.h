@@ -73,6 +73,9 @@ struct Config {
   int ready_fd = -1;
   // For a private daemon, a descriptor whose other end its launcher holds as long as it lives.
   int leash_fd = -1;
+  // For a private daemon, a descriptor from which its certificate comes once its launcher has met
+  // the others of the job; -1: none. It may be that of the leash.
+  int tls_fd = -1;
 };
 
 // Returns the failure timeout in milliseconds.

@@ -2,6 +2,8 @@
 // (docs/threads.md).
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <chrono>
 #include <filesystem>
 #include <future>
@@ -60,6 +62,7 @@ constexpr std::chrono::seconds kDeliveringEvery{1};
 constexpr std::chrono::seconds kCertificatesEvery{5};
 // Metrics show at most so many principals by themselves: a user may have many uids.
 constexpr size_t kMaxPrincipalsShown = 64;
+constexpr size_t kMaxToldBytes = 64 << 10;  // Of a line that comes to --tls-fd.
 
 // Returns the value of a label of this node, or "" if the node has no such label.
 std::string label(const Config& config, const std::string& key) {
@@ -251,32 +254,83 @@ bool is_loopback(const std::string& host) {
 
 using CredentialsPtr = std::shared_ptr<const rpc::Credentials>;
 
-// Opens --tls-dir, which must name this node. Without it the ports are for this machine alone, or
-// for everybody who reaches them if that is asked for.
-Result<CredentialsPtr> credentials_of(const Config& config) {
-  using Kind = security::Caller::Kind;
-  if (config.tls_dir.empty()) {
-    const bool is_local = is_loopback(config.listen_host);
-    return CredentialsPtr(std::make_shared<rpc::Credentials>(
-        is_local && !config.is_insecure ? Kind::kMachine : Kind::kNetwork));
-  }
-  Result<std::shared_ptr<security::TlsFolder>> folder = security::TlsFolder::open(config.tls_dir);
+// Certificates are good for the node that they name.
+Result<CredentialsPtr> credentials_with(Result<std::shared_ptr<security::TlsFolder>> folder,
+                                        const Config& config, const std::string& where) {
   if (!folder.is_ok()) {
-    return Status(folder.status().code(), "--tls-dir: " + folder.status().message());
+    return Status(folder.status().code(), where + ": " + folder.status().message());
   }
   const security::Identity own = folder.value()->files()->own.identity;
   if (own.role == security::Role::kNode && own.name == config.node_id) {
     return CredentialsPtr(std::make_shared<rpc::Credentials>(std::move(folder).value()));
   }
-  return Status(Code::kPermission, "--tls-dir " + config.tls_dir + ": its certificate is for " +
+  return Status(Code::kPermission, where + ' ' + config.tls_dir + ": its certificate is for " +
                                        to_uri(own) + ", and this is node " + config.node_id +
                                        ": ruedactl certs issue node " + config.node_id +
                                        ", or another --node-id");
 }
 
+// Opens --tls-dir. Without it the ports are for this machine alone, or for everybody who reaches
+// them if that is asked for.
+Result<CredentialsPtr> credentials_of(const Config& config) {
+  using Kind = security::Caller::Kind;
+  if (!config.tls_dir.empty()) {
+    return credentials_with(security::TlsFolder::open(config.tls_dir), config, "--tls-dir");
+  }
+  const bool is_local = is_loopback(config.listen_host);
+  return CredentialsPtr(std::make_shared<rpc::Credentials>(
+      is_local && !config.is_insecure ? Kind::kMachine : Kind::kNetwork));
+}
+
+// Returns the next line of a descriptor without its end; "" if the other end is closed before that,
+// or sends too much.
+std::string read_line(int fd) {
+  std::string line;
+  std::array<char, 4096> part{};
+  while (line.size() <= kMaxToldBytes) {
+    const ssize_t bytes = ::read(fd, part.data(), part.size());
+    if (bytes < 0 && errno == EINTR) continue;
+    if (bytes <= 0) return "";
+    line.append(part.data(), static_cast<size_t>(bytes));
+    const size_t end = line.find('\n');
+    if (end != std::string::npos) return line.substr(0, end);
+  }
+  return "";
+}
+
+// Opens the control port, tells the launcher where, and takes what credentials it then sends:
+// launchers meet at ports, and know the job that the certificates are for only when they have met
+// (docs/decisions/0090-certificates-of-private-daemons.md). kShutDown means that the launcher has
+// ended, or needs no daemon.
+Result<CredentialsPtr> await_credentials(Config& config, service::Listener& control) {
+  Result<service::Listener> listener = service::listen_on(config.listen_host, config.control_port);
+  if (!listener.is_ok()) return listener.status();
+  control = std::move(listener).value();
+  const nlohmann::json port = {{"control", join_address(config.listen_host, control.port)}};
+  const std::string text = port.dump() + '\n';
+  (void)!::write(config.ready_fd, text.data(), text.size());  // Who is gone sends nothing, either.
+  // A signal may be sent to all processes of a job; this one ends with its launcher.
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) ::signal(signal, SIG_IGN);
+  const std::string line = read_line(config.tls_fd);
+  if (line.empty()) return Status(Code::kShutDown, "the launcher has ended");
+  const auto told = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (told.is_object() && told.empty()) {
+    config.is_insecure = true;
+    return credentials_of(config);
+  }
+  const auto text_of = [&told](const char* key) {
+    const bool is_there = told.is_object() && told.contains(key) && told[key].is_string();
+    return is_there ? told[key].get<std::string>() : "";
+  };
+  return credentials_with(
+      security::TlsFolder::of({text_of("certificate"), text_of("key")}, text_of("authority")),
+      config, "--tls-fd");
+}
+
 // Returns what is wrong with listening where the daemon is to listen; ok if nothing is.
 Status check_exposure(const Config& config) {
-  if (is_loopback(config.listen_host) || !config.tls_dir.empty() || config.is_insecure) {
+  const bool has_certificate = !config.tls_dir.empty() || config.tls_fd >= 0;
+  if (is_loopback(config.listen_host) || has_certificate || config.is_insecure) {
     return Status::ok();
   }
   return {Code::kInvalidArgument,
@@ -317,10 +371,13 @@ constexpr std::chrono::seconds kMaxLoopStall{10};
 
 class Daemon {
  public:
-  Daemon(Config config, Confinement confinement, CredentialsPtr credentials)
+  // `control` is the control port, if that is open already.
+  Daemon(Config config, Confinement confinement, CredentialsPtr credentials,
+         service::Listener control)
       : config_(std::move(config)),
         confinement_(std::move(confinement)),
         credentials_(std::move(credentials)),
+        control_(std::move(control)),
         options_(engine_options(config_, rdma_.is_used, confinement_.gpu_workers.get())),
         metrics_({RUEDA_VERSION, config_.node_id, reduce::simd_target()}),
         data_loops_(make_data_loops(config_, rdma_, metrics_, awake_loop_)),
@@ -363,6 +420,7 @@ class Daemon {
   const Confinement confinement_;
   const RdmaChoice& rdma_ = confinement_.rdma;
   const CredentialsPtr credentials_;
+  service::Listener control_;
   const engine::EngineOptions options_;
   observe::Metrics metrics_;
   boost::asio::io_context control_loop_{1};
@@ -468,7 +526,8 @@ Status Daemon::start_services() {
   grpc_.emplace(
       poster_, *engine_, plane_, *membership_, metrics_, info_,
       [ailment] { return ailment().empty(); }, admin_group(config_));
-  Result<std::string> control = grpc_->bind(config_.listen_host, config_.control_port);
+  Result<std::string> control =
+      grpc_->bind(config_.listen_host, config_.control_port, std::move(control_));
   if (!control.is_ok()) return control.status();
   info_.control_address = control.value();
   const std::string shown = advertised(config_, control.value());
@@ -490,7 +549,10 @@ Status Daemon::start_services() {
   handlers.ready = [this] { return ready_.load(); };
   handlers.ailment = ailment;
   std::optional<observe::HttpTls> tls;
-  if (credentials_->has_tls()) {
+  // A job's own authority has no certificate for whoever reads metrics, so they are for this
+  // machine, as they are where there are no certificates.
+  const bool is_of_job = credentials_->has_tls() && config_.tls_fd >= 0;
+  if (credentials_->has_tls() && !is_of_job) {
     Result<observe::HttpTls> https = service::https_of(credentials_->shared_folder());
     if (!https.is_ok()) {
       return Status(https.status().code(),
@@ -499,7 +561,8 @@ Status Daemon::start_services() {
     tls = std::move(https).value();
   }
   http_ = observe::HttpServer::create(std::move(handlers), {}, std::move(tls));
-  Result<std::string> http = http_->start(join_address(config_.listen_host, config_.http_port));
+  const std::string http_host = is_of_job ? "127.0.0.1" : config_.listen_host;
+  Result<std::string> http = http_->start(join_address(http_host, config_.http_port));
   if (!http.is_ok()) return http.status();
   info_.http_address = http.value();
 
@@ -508,7 +571,7 @@ Status Daemon::start_services() {
   grpc_->serve();  // gRPC tells callers the addresses, all of which are known by now.
   grpc_->set_serving(true);
   ready_ = true;
-  if (credentials_->has_tls()) watch_certificates();
+  if (credentials_->has_tls() && !is_of_job) watch_certificates();
   say_ready();
   return Status::ok();
 }
@@ -757,11 +820,15 @@ int main(int argc, char** argv) {
     return fail(is_setting ? 2 : 1, confinement.status().message());
   }
   rueda::set_up_logging(config.log_level, config.log_format);
-  rueda::Result<rueda::CredentialsPtr> credentials = rueda::credentials_of(config);
+  rueda::service::Listener control;
+  rueda::Result<rueda::CredentialsPtr> credentials = config.tls_fd >= 0
+                                                         ? rueda::await_credentials(config, control)
+                                                         : rueda::credentials_of(config);
+  if (credentials.status().code() == rueda::Code::kShutDown) return 0;
   if (!credentials.is_ok()) return fail(1, credentials.status().message());
   const std::string node_id = config.node_id;
   rueda::Daemon daemon(std::move(config), std::move(confinement).value(),
-                       std::move(credentials).value());
+                       std::move(credentials).value(), std::move(control));
   if (rueda::Status started = daemon.start(); !started.is_ok()) {
     rueda::flush_log();
     const int code = fail(1, started.message());

@@ -128,7 +128,7 @@ std::string machine_of(const std::string& peer) {
   return address ? name_of_machine(*address) : peer;
 }
 
-Result<uint16_t> Acceptor::bind(const std::string& host, uint16_t port) {
+Result<Listener> listen_on(const std::string& host, uint16_t port) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
@@ -140,18 +140,17 @@ Result<uint16_t> Acceptor::bind(const std::string& host, uint16_t port) {
                          std::string(::gai_strerror(error)) +
                              "; give an address of this machine with --listen-host");
   }
-  listener_ =
-      UniqueFd(::socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP));
+  UniqueFd socket(
+      ::socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP));
   const int on = 1;
   const int off = 0;
-  (void)::setsockopt(listener_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  (void)::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   if (found->ai_family == AF_INET6) {
-    (void)::setsockopt(listener_.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+    (void)::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
   }
-  if (::bind(listener_.get(), found->ai_addr, found->ai_addrlen) != 0 ||
-      ::listen(listener_.get(), kBacklog) != 0) {
+  if (::bind(socket.get(), found->ai_addr, found->ai_addrlen) != 0 ||
+      ::listen(socket.get(), kBacklog) != 0) {
     const int reason = errno;
-    listener_.reset();
     const bool is_taken = reason == EADDRINUSE;
     if (is_taken && port == 0) {
       return cannot_listen(host, port,
@@ -167,17 +166,27 @@ Result<uint16_t> Acceptor::bind(const std::string& host, uint16_t port) {
   }
   sockaddr_storage bound{};
   socklen_t size = sizeof(bound);
-  (void)::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&bound), &size);
+  (void)::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound), &size);
+  return Listener{std::move(socket), address_of(bound).value_or(Address{}).port};
+}
+
+Result<uint16_t> Acceptor::bind(const std::string& host, uint16_t port) {
+  Result<Listener> listener = listen_on(host, port);
+  return listener.is_ok() ? take(std::move(listener).value()) : listener.status();
+}
+
+Result<uint16_t> Acceptor::take(Listener listener) {
+  listener_ = std::move(listener.socket);
   epoll_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
   stop_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!epoll_.is_open() || !stop_.is_open()) {
-    return cannot_listen(host, port, std::strerror(errno));
+    return Status(Code::kUnavailable, errno_text("cannot accept connections", errno));
   }
   watch_for(epoll_.get(), EPOLL_CTL_ADD, stop_.get(), EPOLLIN, kStopId);
   watch_for(epoll_.get(), EPOLL_CTL_ADD, listener_.get(), EPOLLIN, kListenerId);
   const MutexLock lock(mutex_);
   last_id_ = kListenerId;
-  return address_of(bound).value_or(Address{}).port;
+  return listener.port;
 }
 
 void Acceptor::start(Take take) {

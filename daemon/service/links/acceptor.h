@@ -36,6 +36,14 @@ struct AcceptorLimits {
 // Returns limits for as many strangers as descriptors allow: strangers may take an eighth of them.
 AcceptorLimits acceptor_limits();
 
+// A control port that is open. Connections wait in it.
+struct Listener {
+  UniqueFd socket;
+  uint16_t port = 0;
+};
+// Opens the port; port 0 takes a free one. Errors: kUnavailable, with what to do.
+Result<Listener> listen_on(const std::string& host, uint16_t port);
+
 class Acceptor {
  public:
   // Takes over the ownership of a connection.
@@ -44,8 +52,11 @@ class Acceptor {
   explicit Acceptor(AcceptorLimits limits = acceptor_limits()) : limits_(limits) {}
   ~Acceptor() { stop(); }
 
-  // Binds the port and returns it; port 0 takes a free one. Connections wait until start().
+  // Opens the port and returns it. The errors are those of listen_on(). Connections wait until
+  // start().
   Result<uint16_t> bind(const std::string& host, uint16_t port);
+  // Does so with a port that is open already.
+  Result<uint16_t> take(Listener listener);
   // Starts the thread. `take` is called on it.
   void start(Take take);
   // Accepts nothing any more. Connections that were accepted stay open.

@@ -95,10 +95,12 @@ void GrpcServers::prepare(Served& served, grpc::ServerBuilder& builder) {
   served.server = builder.BuildAndStart();
 }
 
-Result<std::string> GrpcServers::bind(const std::string& host, int port) {
+Result<std::string> GrpcServers::bind(const std::string& host, int port, Listener open) {
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
 
-  const Result<uint16_t> port_bound = acceptor_.bind(host, static_cast<uint16_t>(port));
+  const Result<uint16_t> port_bound = open.socket.is_open()
+                                          ? acceptor_.take(std::move(open))
+                                          : acceptor_.bind(host, static_cast<uint16_t>(port));
   if (!port_bound.is_ok()) return port_bound.status();
   grpc::ServerBuilder network;
   to_network_ = network.experimental().AddExternalConnectionAcceptor(

@@ -49,9 +49,9 @@ class GrpcServers {
               std::optional<gid_t> admin_group = {});
   ~GrpcServers() { stop(); }
 
-  // Binds the control port, and returns "host:port" with the port filled in. A port in use is an
-  // error. Calls that arrive wait until serve().
-  Result<std::string> bind(const std::string& host, int port);
+  // Binds the control port, unless it is `open` already, and returns "host:port" with the port
+  // filled in. A port in use is an error. Calls that arrive wait until serve().
+  Result<std::string> bind(const std::string& host, int port, Listener open = {});
   // Starts to answer calls. From here on the DaemonInfo is read on gRPC's threads, and must not
   // change.
   void serve();

@@ -1,6 +1,7 @@
 #include "daemon/service/links/acceptor.h"
 
 #include <condition_variable>
+#include <future>
 #include <vector>
 
 #include <arpa/inet.h>
@@ -185,6 +186,20 @@ TEST_F(AcceptorTest, AcceptsAgainWhenDescriptorsAreBack) {
   all.clear();
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
   EXPECT_TRUE(wait_for(2));
+}
+
+// A launcher tells others of the port before its daemon can serve.
+TEST_F(AcceptorTest, ConnectionsWaitInAPortThatIsOpenBeforeThereIsAnAcceptor) {
+  Result<Listener> open = listen_on("127.0.0.1", 0);
+  ASSERT_TRUE(open.is_ok()) << open.status().message();
+  const uint16_t port = open.value().port;
+  const Client early(port);
+  ASSERT_TRUE(early.is_connected());
+  Acceptor acceptor;
+  EXPECT_EQ(acceptor.take(std::move(open).value()).value(), port);
+  std::promise<void> taken;
+  acceptor.start([&](UniqueFd) { taken.set_value(); });
+  EXPECT_EQ(taken.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
 }
 
 TEST_F(AcceptorTest, SaysWhatIsWrongWithAnAddress) {
