@@ -31,7 +31,7 @@ JOB_IN_A_PROGRAM = ("bench/base/failure.h", "bench/base/stats.h", "bench/machine
 
 BELOW_ENGINE = ("daemon/base/", "daemon/core/", *L2_ROOMS)
 BELOW_SERVICE = (*BELOW_ENGINE, "daemon/engine/", "daemon/security/", "daemon/rpc/")
-BELOW_AGENT = ("daemon/base/", GENERATED)
+BELOW_AGENT = ("daemon/base/", "daemon/security/certificates/", "daemon/security/identity.h", GENERATED)
 BELOW_CLIENT = ("daemon/base/", "client/abi/", *PUBLIC_CLIENT)
 BELOW_BENCH = ("daemon/base/", "daemon/core/", "daemon/reduce/", *PUBLIC_CLIENT)
 

@@ -38,6 +38,9 @@ struct JobLayout {
   // together would have `whole_size` ranks.
   std::vector<std::string> contacts = {};
   int whole_size = 0;
+  // If true, all daemons of the job are private, and have certificates of the job's authority
+  // (agent/launch/job_certificates.h).
+  bool has_certificates = false;
 
   bool is_late() const { return !contacts.empty(); }
   int world_size() const;

@@ -8,6 +8,7 @@
 
 #include "agent/base/text.h"
 #include "agent/launch/agent_link.h"
+#include "agent/launch/job_certificates.h"
 #include "daemon/base/os/cpus.h"
 
 namespace rueda::agent {
@@ -26,11 +27,14 @@ std::string seconds_text(int64_t ms) {
   return out + " s";
 }
 
+bool says(const std::vector<std::string>& daemon_args, std::string_view flag) {
+  return std::any_of(daemon_args.begin(), daemon_args.end(),
+                     [flag](const std::string& argument) { return argument.starts_with(flag); });
+}
+
 // Returns whether the user has said where daemons are to run.
 bool says_cpus(const std::vector<std::string>& daemon_args) {
-  return ::getenv("RUEDAD_CPUS") != nullptr ||
-         std::any_of(daemon_args.begin(), daemon_args.end(),
-                     [](const std::string& argument) { return argument.starts_with("--cpus"); });
+  return ::getenv("RUEDAD_CPUS") != nullptr || says(daemon_args, "--cpus");
 }
 
 int port_of(const std::string& address) {
@@ -145,6 +149,8 @@ void Bringup::start_daemons() {
   const Result<std::vector<std::vector<Rank>>> blocks = deal_evenly(options_.ranks, count);
   if (!blocks.is_ok()) return fail(blocks.status().message());
   is_daemon_ready_.assign(static_cast<size_t>(count), false);
+  awaits_certificate_ = options_.nnodes > 1 && !says(options_.daemon_args, "--tls-dir") &&
+                        !says(options_.daemon_args, "--insecure");
   for (int i = 0; i < count; ++i) {
     const int node_index = options_.node_rank + i;
     DaemonRequest request;
@@ -170,6 +176,7 @@ void Bringup::start_daemons() {
     }
     request.cpus = to_string(cpus);
     request.is_virtual = count > 1;
+    request.awaits_certificate = awaits_certificate_;
     request.extra_args = options_.daemon_args;
     if (const std::string& transport = options_.agreement.transport; !transport.empty()) {
       request.extra_args.push_back("--transport=" + transport);
@@ -191,6 +198,9 @@ void Bringup::start_daemons() {
 
 std::unique_ptr<PrivateDaemon> Bringup::make_daemon(size_t index) {
   PrivateDaemon::Events events;
+  events.on_control_port = [this, index](const std::string& address) {
+    on_control_port(index, address);
+  };
   events.on_ready = [this, index](Result<DaemonReady> outcome) {
     on_daemon_ready(index, std::move(outcome));
   };
@@ -217,6 +227,36 @@ void Bringup::revive(size_t index, std::function<void(Status)> done) {
   events_.on_daemon_started(*daemons_[index]);
 }
 
+// The launchers meet as soon as their daemons can be reached, which serve when they have met.
+void Bringup::on_control_port(size_t index, const std::string& address) {
+  if (revivals_.contains(index)) return certify(index);
+  if (is_over_) return;
+  local_nodes_[index].control_address = join_host_port(private_host_.host, port_of(address));
+  on_nodes_known();
+}
+
+Status Bringup::prepare_certificates() {
+  if (!layout_->has_certificates) {
+    events_.on_note(
+        "other nodes of this job have daemons of their own, so this node's private one goes "
+        "without a certificate (--insecure): control messages are in clear");
+    return Status::ok();
+  }
+  Result<security::KeyPair> authority = job_authority(*layout_);
+  if (!authority.is_ok()) return authority.status();
+  authority_ = std::move(authority).value();
+  events_.on_progress("made certificates of " + layout_->job_id + " for its private daemons");
+  return Status::ok();
+}
+
+void Bringup::certify(size_t index) {
+  const Result<std::string> line =
+      authority_ ? certificate_line(*authority_, layout_->job_id, local_nodes_[index].node_id)
+                 : Result<std::string>(kNoCertificateLine);
+  if (!line.is_ok()) return on_daemon_ready(index, line.status());
+  daemons_[index]->tell_certificate(line.value());
+}
+
 void Bringup::on_daemon_ready(size_t index, Result<DaemonReady> outcome) {
   LocalNode& node = local_nodes_[index];
   if (const auto revival = revivals_.extract(index)) {
@@ -234,6 +274,7 @@ void Bringup::on_daemon_ready(size_t index, Result<DaemonReady> outcome) {
   node.socket = ready.socket;
   events_.on_progress("the daemon of " + node.node_id + " serves (control " + node.control_address +
                       ", http " + node.http_address + ")");
+  if (layout_) return conclude();
   if (std::all_of(is_daemon_ready_.begin(), is_daemon_ready_.end(), [](bool is) { return is; })) {
     on_nodes_known();
   }
@@ -325,7 +366,8 @@ void Bringup::enter() {
   rendezvous_call_ = RendezvousCall::start(
       endpoint,
       {options_.node_rank, options_.nnodes, options_.ranks, node.node_id, node.control_address,
-       options_.rdzv_id, launcher_, guesses_host_, incarnation_, options_.min_nodes},
+       options_.rdzv_id, launcher_, guesses_host_, incarnation_, options_.min_nodes,
+       awaits_certificate_},
       options_.rdzv_auth, options_.start_timeout_ms,
       {[this, gate = gate_](Result<JobLayout> outcome) {
          gate->post([this, outcome = std::move(outcome)] {
@@ -365,14 +407,15 @@ void Bringup::on_entered_again(const Status& status) {
 void Bringup::on_entered(Result<JobLayout> outcome) {
   if (is_over_) return;
   if (outcome.is_ok()) {
-    is_over_ = true;
     retry_after_ = kFirstRetryAfter;
-    const JobLayout& job = outcome.value();
+    const JobLayout& job = layout_.emplace(std::move(outcome).value());
     if (options_.elastic && options_.node_rank != 0 && !options_.rdzv_auth.is_none()) {
-      running_ = JobIdentity{job.job_id, job.token, job.master_addr, job.master_port};
+      running_ = JobIdentity{job.job_id, job.token, job.master_addr, job.master_port,
+                             job.has_certificates};
     }
-    events_.on_ready(std::move(outcome).value());
-    return;
+    if (!awaits_certificate_) return conclude();
+    const Status prepared = prepare_certificates();
+    return prepared.is_ok() ? certify(0) : fail("its certificates: " + prepared.message());
   }
   last_rendezvous_error_ = outcome.status().message();
   last_missing_.clear();
@@ -391,6 +434,11 @@ void Bringup::on_entered(Result<JobLayout> outcome) {
   });
 }
 
+void Bringup::conclude() {
+  is_over_ = true;
+  events_.on_ready(*layout_);
+}
+
 std::string Bringup::missing_text(const std::string& missing) const {
   return "node rank " + missing + " of " + std::to_string(options_.nnodes) + " did not come to " +
          options_.rdzv_endpoint + " within " + seconds_text(options_.start_timeout_ms) +
@@ -403,8 +451,10 @@ void Bringup::give_up(const std::string& why) {
 
 std::string Bringup::overdue_text() const {
   const std::string within = " within " + seconds_text(options_.start_timeout_ms);
+  // Daemons that await their certificates serve after the meeting.
+  const bool is_meeting = !launcher_.empty() && !layout_;
   for (size_t i = 0; i < is_daemon_ready_.size(); ++i) {
-    if (!is_daemon_ready_[i]) {
+    if (!is_daemon_ready_[i] && !is_meeting) {
       return "the daemon of " + local_nodes_[i].node_id + " did not serve" + within +
              ": --log-level debug says what it does, --start-timeout gives it more time";
     }

@@ -23,6 +23,7 @@
 #include "agent/rendezvous/identity.h"
 #include "agent/rendezvous/rendezvous.h"
 #include "daemon/base/loop_gate.h"
+#include "daemon/security/certificates/certificates.h"
 
 namespace rueda::agent {
 
@@ -84,7 +85,11 @@ class Bringup {
   // cannot be done.
   std::optional<Binding> bind_node(const std::vector<int>& share, const std::vector<int>& daemon,
                                    int ranks);
+  void on_control_port(size_t index, const std::string& address);
   void on_daemon_ready(size_t index, Result<DaemonReady> outcome);
+  // Makes the authority of the job's certificates, if it has any.
+  Status prepare_certificates();
+  void certify(size_t index);
   void on_nodes_known();
   void lay_out_here();
   // Returns the host under which the other nodes reach this one.
@@ -95,6 +100,7 @@ class Bringup {
   bool awaits_last_call() const;
   void enter();
   void on_entered(Result<JobLayout> outcome);
+  void conclude();
   // Node 0's launcher is gone: the next one is told of the job.
   void enter_again();
   void on_entered_again(const Status& status);
@@ -116,6 +122,11 @@ class Bringup {
   std::vector<std::unique_ptr<PrivateDaemon>> daemons_;
   std::map<size_t, std::function<void(Status)>> revivals_;  // By index, while one is under way.
   std::vector<bool> is_daemon_ready_;
+  // If true, this node's daemon is private, and waits for its certificate until the launchers have
+  // met.
+  bool awaits_certificate_ = false;
+  std::optional<security::KeyPair> authority_;  // Of the job's certificates.
+  std::optional<JobLayout> layout_;             // What the launchers have agreed on.
   std::unique_ptr<RendezvousServer> rendezvous_server_;
   std::unique_ptr<RendezvousCall> rendezvous_call_;
   // What node 0 has said of the job, where it may have to be told to another node 0. It is taken

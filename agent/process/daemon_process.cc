@@ -1,5 +1,7 @@
 #include "agent/process/daemon_process.h"
 
+#include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <utility>
@@ -15,6 +17,20 @@ namespace {
 
 constexpr size_t kMaxReadyBytes = 4096;
 
+Result<std::string> field_of(const nlohmann::json& json, const std::string& name) {
+  if (json.is_object() && json.contains(name) && json[name].is_string()) {
+    return json[name].get<std::string>();
+  }
+  return Status(Code::kVersion, "its ready line has no \"" + name +
+                                    "\": is --ruedad another program, or of another version?");
+}
+
+bool says(const std::vector<std::string>& arguments, const std::string& flag) {
+  return std::any_of(arguments.begin(), arguments.end(), [&](const std::string& argument) {
+    return argument == flag || argument.starts_with(flag + '=');
+  });
+}
+
 }  // namespace
 
 Result<DaemonReady> parse_ready_line(const std::string& line) {
@@ -26,13 +42,15 @@ Result<DaemonReady> parse_ready_line(const std::string& line) {
                                                          {"http", &out.http_address},
                                                          {"socket", &out.socket}};
   for (const auto& [name, value] : fields) {
-    if (!json.is_object() || !json.contains(name) || !json[name].is_string()) {
-      return Status(Code::kVersion, "its ready line has no \"" + std::string(name) +
-                                        "\": is --ruedad another program, or of another version?");
-    }
-    *value = json[name].get<std::string>();
+    Result<std::string> found = field_of(json, name);
+    if (!found.is_ok()) return found.status();
+    *value = std::move(found).value();
   }
   return out;
+}
+
+Result<std::string> parse_control_line(const std::string& line) {
+  return field_of(nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false), "control");
 }
 
 Result<std::string> find_ruedad(const std::string& wanted) {
@@ -73,8 +91,11 @@ std::vector<std::string> daemon_argv(const DaemonRequest& request, int ready_fd)
                                "--leash-fd", "0",
                                "--log-level", request.log_level};
   // clang-format on
-  // Daemons of launchers that meet without certificates have none, either.
-  if (request.listen_host != "127.0.0.1") out.emplace_back("--insecure");
+  if (request.awaits_certificate) {
+    out.insert(out.end(), {"--tls-fd", "0"});
+  } else if (request.listen_host != "127.0.0.1" && !says(request.extra_args, "--insecure")) {
+    out.emplace_back("--insecure");
+  }
   if (!request.cpus.empty()) out.insert(out.end(), {"--cpus", request.cpus});
   out.insert(out.end(), request.extra_args.begin(), request.extra_args.end());
   return out;
@@ -105,13 +126,15 @@ Status PrivateDaemon::start(OutputSink& sink) {
   spawn_request.stdout_fd = output.value().write_end.get();
   spawn_request.stderr_fd = output.value().write_end.get();
   // The daemon's standard input is a leash, a pipe that ends when the launcher dies; the kernel
-  // sends the daemon no signal then.
+  // sends the daemon no signal then. It is also by this pipe that the daemon is told its
+  // certificate.
   spawn_request.stdin_fd = leash.value().read_end.get();
   Result<Child> child = spawn(spawn_request);
   if (!child.is_ok()) return child.status();
   child_ = std::move(child).value();
   leash_ = std::move(leash.value().write_end);
   is_running_ = true;
+  awaits_control_port_ = request_.awaits_certificate;
   output_ = std::make_unique<OutputPipe>(loop_, std::move(output.value().read_end),
                                          "[" + request_.node_id + "] ", sink, [] {});
   output_->start();
@@ -144,8 +167,10 @@ void PrivateDaemon::on_ready_bytes(size_t count_bytes, bool is_end) {
   ready_line_.append(ready_buffer_, count_bytes);
   const size_t newline = ready_line_.find('\n');
   if (newline != std::string::npos) {
+    const std::string line = ready_line_.substr(0, newline);
+    ready_line_.erase(0, newline + 1);
     read_ready();
-    be_ready(parse_ready_line(ready_line_.substr(0, newline)));
+    on_line(line);
   } else if (is_end) {
     // The daemon has ended, or is about to; on_exited() can say how.
     boost::system::error_code ignored;
@@ -154,6 +179,23 @@ void PrivateDaemon::on_ready_bytes(size_t count_bytes, bool is_end) {
     be_ready(Status(Code::kVersion, "its ready line does not end"));
   } else {
     read_ready();
+  }
+}
+
+void PrivateDaemon::on_line(const std::string& line) {
+  if (!std::exchange(awaits_control_port_, false)) return be_ready(parse_ready_line(line));
+  const Result<std::string> address = parse_control_line(line);
+  if (!address.is_ok()) return be_ready(address.status());
+  events_.on_control_port(address.value());
+}
+
+void PrivateDaemon::tell_certificate(const std::string& line) {
+  // A pipe takes as much as the line has, if nothing else is in it.
+  for (size_t sent = 0; leash_.is_open() && sent < line.size();) {
+    const ssize_t bytes = ::write(leash_.get(), line.data() + sent, line.size() - sent);
+    if (bytes < 0 && errno == EINTR) continue;
+    if (bytes <= 0) return;
+    sent += static_cast<size_t>(bytes);
   }
 }
 

@@ -29,6 +29,10 @@ struct DaemonReady {
 // Parses one line of JSON: {"node_id":...,"control":...,"data":...,"http":...,"socket":...}.
 Result<DaemonReady> parse_ready_line(const std::string& line);
 
+// Parses the line that comes before that one from a daemon with --tls-fd: {"control":...}. Returns
+// the address.
+Result<std::string> parse_control_line(const std::string& line);
+
 // Returns `wanted`, or "ruedad" next to the running program, or the first on PATH; kNotFound if
 // none of them may be executed.
 Result<std::string> find_ruedad(const std::string& wanted);
@@ -49,6 +53,8 @@ struct DaemonRequest {
   // A daemon that follows one that has died is found where that was; 0: anywhere.
   int control_port = 0;
   int http_port = 0;
+  // If true, the daemon serves only once it has been told its certificate (tell_certificate()).
+  bool awaits_certificate = false;
 };
 
 // Returns the command line. `ready_fd` is the number of the descriptor that the daemon finds open.
@@ -58,6 +64,9 @@ std::vector<std::string> daemon_argv(const DaemonRequest& request, int ready_fd)
 class PrivateDaemon {
  public:
   struct Events {
+    // Called once, before on_ready, with the address of the control port of a daemon that awaits
+    // its certificate.
+    std::function<void(const std::string&)> on_control_port;
     // Called once, when the daemon serves, or its start has failed.
     std::function<void(Result<DaemonReady>)> on_ready;
     // Called repeatedly after the daemon was told to stop, while it is still sending data that its
@@ -73,6 +82,9 @@ class PrivateDaemon {
   // Starts the daemon, whose output goes to `sink`, prefixed by the node's id. If the status is OK,
   // on_ready follows.
   Status start(OutputSink& sink);
+  // Tells a daemon that awaits its certificate the line of --tls-fd. One that has ended meanwhile
+  // does not read it, and on_exit follows.
+  void tell_certificate(const std::string& line);
   // Sends a signal. For SIGTERM it releases the daemon's leash instead, which is how a launcher
   // ends its daemon (a signal may be meant for all processes of the job).
   void send_signal(int signal);
@@ -85,10 +97,11 @@ class PrivateDaemon {
 
  private:
   void on_exited();
-  // Reads the --ready-fd: first the line, then a byte for each time that the daemon says it is
+  // Reads the --ready-fd: first the lines, then a byte for each time that the daemon says it is
   // still delivering.
   void read_ready();
   void on_ready_bytes(size_t count_bytes, bool is_end);
+  void on_line(const std::string& line);
   void be_ready(Result<DaemonReady> outcome);
 
   boost::asio::io_context& loop_;
@@ -98,6 +111,7 @@ class PrivateDaemon {
   UniqueFd leash_;
   bool is_running_ = false;
   bool has_reported_ = false;
+  bool awaits_control_port_ = false;
   ExitWatch exit_watch_;
   boost::asio::posix::stream_descriptor ready_pipe_;
   std::string ready_line_;

@@ -241,7 +241,8 @@ class Service final : public v1::Rendezvous::CallbackService {
     const Result<std::string> token =
         unseal(key, {nonce_, request.nonce()}, told.sealed_token(), unsealed_part(told));
     if (!token.is_ok()) return token.status();
-    running = JobIdentity{told.job_id(), token.value(), told.master_addr(), told.master_port()};
+    running = JobIdentity{told.job_id(), token.value(), told.master_addr(), told.master_port(),
+                          told.has_certificates()};
     return Status::ok();
   }
 
@@ -264,7 +265,7 @@ class Service final : public v1::Rendezvous::CallbackService {
     if (Status status = table_.fits(arrival); !status.is_ok()) return status;
     note("takes up " + one_line(running.job_id) + ", which runs on other nodes");
     identity_ = running;
-    table_.take_up();
+    table_.take_up(running.has_certificates);
     // Of two launchers with one number, the one whose ranks run is the right one.
     const auto same = waiting_.find(arrival.node_rank);
     if (same != waiting_.end()) {
@@ -350,6 +351,7 @@ class Service final : public v1::Rendezvous::CallbackService {
       settle_own_host(settled_);
     }
     job.nodes = settled_;
+    job.has_certificates = table_.has_certificates();
     return job;
   }
 

@@ -38,6 +38,8 @@ struct Arrival {
   // Of an elastic job: with how many nodes it begins; nnodes is the most that it may have.
   // Otherwise 0.
   int min_nodes = 0;
+  // If true, the daemon is the launcher's own, and waits for a certificate.
+  bool awaits_certificate = false;
 };
 
 inline constexpr size_t kLauncherBytes = 16;
@@ -55,8 +57,8 @@ class RendezvousTable {
         admits_late_(admits_late) {}
 
   // The job runs already, as a node that is not among those who have arrived says: all are late,
-  // and so is whoever still comes. Nobody may have met.
-  void take_up();
+  // and so is whoever still comes. Nobody may have met. `has_certificates` is what that node says.
+  void take_up(bool has_certificates);
   // Returns why the arrival does not fit the others' job.
   Status fits(const Arrival& arrival) const;
   // Registers an arrival. The same launcher may arrive again; another launcher with its number is
@@ -70,6 +72,9 @@ class RendezvousTable {
            arrivals_.contains(0);
   }
   bool has_met() const { return is_laid_out_; }
+  // Returns whether the job's daemons have certificates, once all have met: each of them waits for
+  // one.
+  bool has_certificates() const { return has_certificates_; }
   // Returns the control address with which the node has arrived.
   const std::string& address_of(int node_rank) const {
     return arrivals_.at(node_rank).control_address;
@@ -101,6 +106,7 @@ class RendezvousTable {
   const int min_nodes_;
   const bool admits_late_;
   bool is_laid_out_ = false;
+  bool has_certificates_ = false;
   std::vector<NodeLayout> layout_;  // Once all have met.
   std::set<int> late_;
   std::map<int, Arrival> arrivals_;
@@ -113,6 +119,7 @@ struct JobIdentity {
   std::string token;
   std::string master_addr;
   int master_port = 0;
+  bool has_certificates = false;  // Of a job that runs; it is JobLayout's.
 };
 
 struct RendezvousSetting {

@@ -16,14 +16,22 @@ v1::EnterRequest to_proto(const Arrival& arrival) {
   out.set_guesses_host(arrival.guesses_host);
   out.set_incarnation(arrival.incarnation);
   out.set_min_nodes(arrival.min_nodes);
-  out.set_incarnation(arrival.incarnation);
+  out.set_awaits_certificate(arrival.awaits_certificate);
   return out;
 }
 
 Arrival from_proto(const v1::EnterRequest& request) {
-  return {request.node_rank(),       request.nnodes(),   request.nproc(),    request.node_id(),
-          request.control_address(), request.rdzv_id(),  request.launcher(), request.guesses_host(),
-          request.incarnation(),     request.min_nodes()};
+  return {request.node_rank(),
+          request.nnodes(),
+          request.nproc(),
+          request.node_id(),
+          request.control_address(),
+          request.rdzv_id(),
+          request.launcher(),
+          request.guesses_host(),
+          request.incarnation(),
+          request.min_nodes(),
+          request.awaits_certificate()};
 }
 
 v1::RunningJob to_proto(const JobIdentity& job, std::string sealed_token) {
@@ -32,6 +40,7 @@ v1::RunningJob to_proto(const JobIdentity& job, std::string sealed_token) {
   out.set_sealed_token(std::move(sealed_token));
   out.set_master_addr(job.master_addr);
   out.set_master_port(job.master_port);
+  out.set_has_certificates(job.has_certificates);
   return out;
 }
 
@@ -43,6 +52,7 @@ v1::EnterReply to_proto(const JobLayout& job) {
   reply.set_master_port(job.master_port);
   for (const std::string& contact : job.contacts) reply.add_contacts(contact);
   reply.set_whole_size(job.whole_size);
+  reply.set_has_certificates(job.has_certificates);
   for (const NodeLayout& node : job.nodes) {
     v1::NodeSpec& out = *reply.add_nodes();
     out.set_node_id(node.node_id);
@@ -57,6 +67,7 @@ JobLayout from_proto(const v1::EnterReply& reply) {
   JobLayout out{reply.job_id(), reply.token(), {}, reply.master_addr(), reply.master_port()};
   out.contacts.assign(reply.contacts().begin(), reply.contacts().end());
   out.whole_size = reply.whole_size();
+  out.has_certificates = reply.has_certificates();
   for (const v1::NodeSpec& node : reply.nodes()) {
     NodeLayout& added = out.nodes.emplace_back();
     added.node_id = node.node_id();

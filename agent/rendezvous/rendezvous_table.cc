@@ -18,9 +18,10 @@ Status RendezvousTable::check_id(const Arrival& arrival) const {
                                         arrival.rdzv_id + "\" of " + who(arrival));
 }
 
-void RendezvousTable::take_up() {
+void RendezvousTable::take_up(bool has_certificates) {
   RUEDA_CHECK(!is_laid_out_);
   is_laid_out_ = true;
+  has_certificates_ = has_certificates;
   for (const auto& [number, arrival] : arrivals_) late_.insert(number);
 }
 
@@ -70,6 +71,14 @@ Status RendezvousTable::arrive_late(const Arrival& arrival, const std::string& w
                                           "--rdzv-secret-file");
   }
   if (Status status = fits(arrival); !status.is_ok()) return status;
+  if (has_certificates_ && !arrival.awaits_certificate) {
+    return Status(Code::kInvalidArgument,
+                  "the daemons of this job are private ones with certificates of the job's own, "
+                  "which the daemon of " +
+                      who +
+                      " cannot have: leave out --socket, --daemon-arg=--insecure and "
+                      "--daemon-arg=--tls-dir there, so that it gets a private one, too");
+  }
   if (!is_known && found != arrivals_.end() && !departed_.contains(arrival.node_rank)) {
     return Status(Code::kUnavailable, "the launcher of " + who + " at " +
                                           found->second.control_address +
@@ -88,6 +97,7 @@ void RendezvousTable::lay_out_late(int node_rank, JobLayout& job) const {
   node = {late.node_id, late.control_address, {}, late.incarnation};
   for (int i = 0; i < late.nproc; ++i) node.ranks.emplace_back(node_rank * late.nproc + i);
   job.whole_size = nnodes_ * late.nproc;
+  job.has_certificates = has_certificates_;
   for (const auto& [number, other] : arrivals_) {
     if (number != node_rank) job.contacts.push_back(other.control_address);
   }
@@ -177,6 +187,9 @@ std::string RendezvousTable::missing() const {
 Result<std::vector<NodeLayout>> RendezvousTable::lay_out() {
   RUEDA_CHECK(is_complete());
   if (std::exchange(is_laid_out_, true) && !layout_.empty()) return layout_;
+  has_certificates_ = std::all_of(arrivals_.begin(), arrivals_.end(), [](const auto& arrival) {
+    return arrival.second.awaits_certificate;
+  });
   std::vector<int> counts;
   for (const auto& [number, arrival] : arrivals_) counts.push_back(arrival.nproc);
   Result<std::vector<std::vector<Rank>>> blocks = deal_by_counts(counts);

@@ -1,6 +1,6 @@
-// A program that ruedarun can start in ruedad's place. It has the same flags and ready line, and a
-// fake service behind them. With --fake=fail it ends at once; with --fake=silent it never gets
-// ready.
+// A program that ruedarun can start in ruedad's place. It has the same flags and ready lines, and a
+// fake service behind them, and says whether it was told a certificate. With --fake=fail it ends at
+// once; with --fake=silent it never gets ready; with --fake=deaf it ends without its certificate.
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -10,6 +10,26 @@
 #include <unistd.h>
 
 #include "fake_daemon.h"
+
+namespace {
+
+// Says which port is open, and waits for the certificate. Returns false if none comes.
+bool await_certificate(std::map<std::string, std::string>& flags, const std::string& port) {
+  const std::string line = R"({"control":"0.0.0.0:)" + port + "\"}\n";
+  if (::write(std::stoi(flags["--ready-fd"]), line.data(), line.size()) < 0) return false;
+  if (flags["--fake"] == "deaf") return false;
+  std::string told;
+  char byte = 0;
+  while (byte != '\n') {
+    if (::read(std::stoi(flags["--tls-fd"]), &byte, 1) <= 0) return false;
+    told += byte;
+  }
+  const bool has_one = told.find("BEGIN CERTIFICATE") != std::string::npos;
+  std::fprintf(stderr, "told %s\n", has_one ? "a certificate" : told.c_str());
+  return true;
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   std::map<std::string, std::string> flags;
@@ -40,8 +60,9 @@ int main(int argc, char** argv) {
   ::sigaddset(&ends, SIGTERM);
   ::sigprocmask(SIG_BLOCK, &ends, nullptr);
   rueda::test::FakeDaemon daemon(flags["--socket"], flags["--node-id"]);
+  const std::string port = flags["--node-id"].substr(4) == "0" ? "9000" : "9001";
+  if (!flags["--tls-fd"].empty() && !await_certificate(flags, port)) return 4;
   if (flags["--fake"] != "silent") {
-    const std::string port = flags["--node-id"].substr(4) == "0" ? "9000" : "9001";
     const std::string line = R"({"node_id":")" + flags["--node-id"] + R"(","control":"0.0.0.0:)" +
                              port + R"(","data":"0.0.0.0:1","http":"0.0.0.0:)" + port +
                              R"(","socket":")" + flags["--socket"] + "\"}\n";

@@ -207,6 +207,77 @@ TEST(Rendezvous, TwoLaunchersMakeOneJob) {
   EXPECT_THAT(first.out(), HasSubstr("[0] " + job_line));
 }
 
+std::vector<std::string> as_node(int number, const std::string& endpoint) {
+  return {"--nproc-per-node", "1",     "--nnodes", "2", "--node-rank", std::to_string(number),
+          "--rdzv-endpoint",  endpoint};
+}
+
+std::vector<std::string> with(std::vector<std::string> flags, const std::string& more) {
+  flags.push_back(more);
+  return flags;
+}
+
+TEST(Certificates, ArePrivateDaemonsOfAJobOfSeveralNodes) {
+  const std::string endpoint = free_endpoint();
+  Program first = with_daemons(as_node(0, endpoint), "true");
+  Program second = with_daemons(with(as_node(1, endpoint), "--verbose"), "true");
+  EXPECT_EQ(first.wait(), 0) << first.err();
+  EXPECT_EQ(second.wait(), 0) << second.err();
+  EXPECT_THAT(first.err(), HasSubstr("[node0] told a certificate\n"));
+  EXPECT_THAT(second.err(), HasSubstr("[node1] told a certificate\n"));
+  EXPECT_THAT(second.err(), HasSubstr("made certificates of job-"));
+  Program alone = with_daemons({"-np", "1"}, "true");
+  EXPECT_EQ(alone.wait(), 0);
+  EXPECT_THAT(alone.err(), testing::Not(HasSubstr("told")));
+}
+
+TEST(Certificates, NobodyHasOneWhereANodeHasADaemonOfItsOwn) {
+  const std::string endpoint = free_endpoint();
+  FakeDaemon daemon("@ruedarun-own-" + std::to_string(::getpid()), "n1");
+  std::vector<std::string> argv{kRuedarun, "--socket", daemon.socket()};
+  for (const std::string& flag : as_node(1, endpoint)) argv.push_back(flag);
+  argv.emplace_back("true");
+  Program first = with_daemons(as_node(0, endpoint), "true");
+  Program second(std::move(argv));
+  EXPECT_EQ(first.wait(), 0) << first.err();
+  EXPECT_EQ(second.wait(), 0) << second.err();
+  EXPECT_THAT(first.err(), HasSubstr("[node0] told {}\n"));
+  EXPECT_THAT(first.err(), HasSubstr("other nodes of this job have daemons of their own, so this "
+                                     "node's private one goes without a certificate"));
+}
+
+// A daemon that was given other arrangements waits for none, and so nobody gets any.
+TEST(Certificates, AreLeftOutForWhoAsks) {
+  const std::string endpoint = free_endpoint();
+  Program first = with_daemons(with(as_node(0, endpoint), "--daemon-arg=--insecure"), "true");
+  Program second = with_daemons(as_node(1, endpoint), "true");
+  EXPECT_EQ(first.wait(), 0) << first.err();
+  EXPECT_EQ(second.wait(), 0) << second.err();
+  EXPECT_THAT(first.err(), testing::Not(HasSubstr("told")));
+  EXPECT_THAT(second.err(), HasSubstr("[node1] told {}\n"));
+}
+
+TEST(Certificates, ADaemonThatEndsWhileItWaitsEndsTheStart) {
+  const std::string endpoint = free_endpoint();
+  Program program = with_daemons(with(as_node(0, endpoint), "--daemon-arg=--fake=deaf"), "true");
+  EXPECT_EQ(program.wait(), 1);
+  EXPECT_THAT(program.err(), HasSubstr("the daemon of node0 did not start: it exited with status "
+                                       "4; its messages are above"));
+}
+
+TEST(Certificates, ADaemonThatDoesNotServeOnceItHasOneIsNamed) {
+  const std::string endpoint = free_endpoint();
+  std::vector<std::string> flags = with(as_node(0, endpoint), "--daemon-arg=--fake=silent");
+  flags.insert(flags.end(), {"--start-timeout", "3"});
+  Program first = with_daemons(flags, "echo must not run");
+  Program second = with_daemons(as_node(1, endpoint), "exec sleep 1000");
+  EXPECT_EQ(first.wait(), 1);
+  EXPECT_THAT(first.err(), HasSubstr("[node0] told a certificate\n"));
+  EXPECT_THAT(first.err(), HasSubstr("the daemon of node0 did not serve within 3 s"));
+  second.send_signal(SIGKILL);
+  second.wait();
+}
+
 TEST(Rendezvous, NamesTheNodesThatDidNotCome) {
   const std::string endpoint = free_endpoint();
   Program program = with_daemons(

@@ -1,5 +1,7 @@
 #include "agent/process/daemon_process.h"
 
+#include <algorithm>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -39,6 +41,30 @@ TEST(DaemonProcess, PutsTheUsersFlagsLast) {
                            "--listen-host", "0.0.0.0", "--control-port", "0", "--data-port", "0",
                            "--http-port", "0", "--ready-fd", "7", "--leash-fd", "0", "--log-level",
                            "warn", "--insecure", "--cpus", "0,2", "--fusion-threshold=1"));
+}
+
+TEST(DaemonProcess, ADaemonThatAwaitsItsCertificateIsNotInsecure) {
+  DaemonRequest request{"/x/ruedad", "n0", "@s", "0.0.0.0", "warn", "", {}};
+  request.awaits_certificate = true;
+  EXPECT_THAT(daemon_argv(request, 7), testing::IsSupersetOf({"--tls-fd", "--leash-fd"}));
+  EXPECT_THAT(daemon_argv(request, 7), testing::Not(testing::Contains("--insecure")));
+  // It has certificates of its own, or the user wants none; the flag is given once.
+  request.awaits_certificate = false;
+  request.extra_args = {"--insecure"};
+  const std::vector<std::string> argv = daemon_argv(request, 7);
+  EXPECT_EQ(std::count(argv.begin(), argv.end(), "--insecure"), 1);
+  EXPECT_THAT(argv, testing::Not(testing::Contains("--tls-fd")));
+  // The loopback is nobody else's.
+  request.extra_args.clear();
+  request.listen_host = "127.0.0.1";
+  EXPECT_THAT(daemon_argv(request, 7), testing::Not(testing::Contains("--insecure")));
+}
+
+TEST(DaemonProcess, ReadsWhichControlPortIsOpen) {
+  EXPECT_EQ(parse_control_line(R"({"control":"0.0.0.0:1"})").value(), "0.0.0.0:1");
+  for (const char* line : {"", "{}", "[]", R"({"control":1})"}) {
+    EXPECT_THAT(parse_control_line(line).status().message(), HasSubstr("ready line")) << line;
+  }
 }
 
 TEST(DaemonProcess, NamesAMissingRuedad) {

@@ -115,6 +115,43 @@ TEST(RendezvousTable, AnElasticJobBeginsWithWhicheverNodesCome) {
   EXPECT_EQ(table.lay_out().value(), expected);
 }
 
+TEST(RendezvousTable, DaemonsHaveCertificatesIfAllOfThemAwaitOne) {
+  for (const bool all_do : {true, false}) {
+    RendezvousTable table(3, "id");
+    for (const int number : {0, 1, 2}) {
+      Arrival arrival = node(number);
+      arrival.awaits_certificate = number != 1 || all_do;
+      EXPECT_TRUE(table.arrive(arrival).is_ok());
+    }
+    EXPECT_TRUE(table.lay_out().is_ok());
+    EXPECT_EQ(table.has_certificates(), all_do);
+  }
+}
+
+TEST(RendezvousTable, WhoComesLateHasACertificateAsTheOthersHave) {
+  for (const bool others_have : {true, false}) {
+    RendezvousTable table(3, "id", Meeting::kNodes, 1, true);
+    Arrival arrival = node(0);
+    arrival.min_nodes = 1;
+    arrival.awaits_certificate = others_have;
+    EXPECT_TRUE(table.arrive(arrival).is_ok());
+    EXPECT_TRUE(table.lay_out().is_ok());
+    // A node with a daemon of its own cannot have one, and cannot link with those that do.
+    Arrival own = node(1);
+    own.min_nodes = 1;
+    const Status status = table.arrive(own);
+    EXPECT_EQ(status.is_ok(), !others_have);
+    EXPECT_THAT(status.message(), HasSubstr(others_have ? "leave out --socket" : ""));
+    Arrival awaiting = node(2);
+    awaiting.min_nodes = 1;
+    awaiting.awaits_certificate = true;
+    EXPECT_TRUE(table.arrive(awaiting).is_ok());
+    JobLayout late;
+    table.lay_out_late(2, late);
+    EXPECT_EQ(late.has_certificates, others_have);
+  }
+}
+
 class ClosedRendezvousTable : public ElasticRendezvousTable {
  protected:
   ClosedRendezvousTable() : ElasticRendezvousTable(false) {}

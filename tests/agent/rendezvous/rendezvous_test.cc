@@ -64,7 +64,8 @@ class Node {
     const std::string name = "n" + std::to_string(number);
     call = RendezvousCall::start(
         place.server->local_endpoint(),
-        {number, 2, 1, name, name + ":1", "id", new_launcher().value()}, auth, 20'000,
+        {number, 2, 1, name, name + ":1", "id", new_launcher().value(), false, 0, 0, true}, auth,
+        20'000,
         {[this](Result<JobLayout> found) { met.set_value(found); },
          [this](const std::string&) { std::call_once(first, [this] { came.set_value(); }); }});
   }
@@ -86,6 +87,7 @@ TEST(RendezvousMeeting, NodesWithTheSecretGetTheToken) {
     ASSERT_TRUE(job.is_ok()) << job.status().message();
     EXPECT_EQ(job.value().token, std::string(32, 't'));
     EXPECT_EQ(job.value().nodes.size(), 2u);
+    EXPECT_TRUE(job.value().has_certificates) << "both daemons await one";
   }
 }
 
@@ -196,6 +198,7 @@ class ElasticPlace {
     const std::string node = "n" + std::to_string(number);
     Arrival arrival{number, 3, 1, node, node + ":1", rdzv_id, new_launcher().value()};
     arrival.min_nodes = min_nodes_;
+    arrival.awaits_certificate = true;
     visit->call = RendezvousCall::start(
         server->local_endpoint(), arrival, auth_by(secret_), 20'000,
         {[own](Result<JobLayout> found) { own->met.set_value(std::move(found)); },
@@ -215,7 +218,7 @@ class ElasticPlace {
   const std::string name_;
 };
 
-const JobIdentity kRuns{"old", std::string(32, 'o'), "old.host", 9};
+const JobIdentity kRuns{"old", std::string(32, 'o'), "old.host", 9, true};
 
 TEST(RendezvousTakingUp, WhoHasMetHearsThatNode0IsGone) {
   ElasticPlace place("new", 2);
@@ -240,11 +243,24 @@ TEST(RendezvousTakingUp, TheJobThatRunsIsToldToNode0AndToWhomWaitsThere) {
     EXPECT_EQ(job.value().token, std::string(32, 'o'));
     EXPECT_EQ(job.value().master_addr, "old.host");
     EXPECT_EQ(job.value().master_port, 9);
+    EXPECT_TRUE(job.value().has_certificates);
     ASSERT_EQ(job.value().nodes.size(), 1u);
     EXPECT_EQ(job.value().nodes[0].node_id, node);
     EXPECT_THAT(job.value().contacts, testing::Contains("n1:1"));
   }
   EXPECT_TRUE(one->outcome().is_ok());
+}
+
+// Its nodes would not be linked with by one that has a certificate.
+TEST(RendezvousTakingUp, AJobWithoutCertificatesStaysWithoutThem) {
+  ElasticPlace place("new", 3);
+  const auto zero = place.enter(0);
+  zero->came.get_future().wait();
+  JobIdentity runs = kRuns;
+  runs.has_certificates = false;
+  const auto one = place.enter(1, runs);
+  EXPECT_FALSE(zero->outcome().value().has_certificates);
+  EXPECT_FALSE(one->outcome().value().has_certificates);
 }
 
 TEST(RendezvousTakingUp, OfTwoWithOneNumberTheOneWhoseRanksRunIsRight) {

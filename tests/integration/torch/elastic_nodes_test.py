@@ -4,6 +4,7 @@ processes."""
 
 import os
 import signal
+import subprocess
 import unittest
 
 import harness
@@ -83,6 +84,25 @@ class ElasticNodesTest(ElasticCase):
         self.assertEqual(run.exit_code(PATIENCE_S), 1, run.output())
         self.assertIn("node node0 has no daemon again within --elastic-timeout: it has not taken the job within 2 s (--start-timeout); "
                       "ending the job", run.output())
+
+    # Of several launchers: the daemon has a certificate of the job's, and so has the one that follows it.
+    def test_a_daemon_with_a_certificate_is_killed_and_no_process_ends(self):
+        endpoint = f"127.0.0.1:{harness.free_port()}"
+        runs = [self.start_node(node, endpoint, LONG) for node in range(2)]
+        for slot, run in enumerate(runs):
+            self.assert_size(run, slot, 2)
+        os.kill(self.daemon_of(1), signal.SIGKILL)
+        self.wait_while_it_runs(runs[1], lambda: "node node1 has a daemon again" in runs[1].output())
+        seen = len(self.lines_of(runs[0], 0))
+        self.wait_while_it_runs(runs[0], lambda: any(" of 2 " in line for line in self.lines_of(runs[0], 0)[seen:]))
+        command = harness.read_text(f"/proc/{self.daemon_of(1)}/cmdline").split("\0")
+        status = subprocess.run([harness.program("ruedactl"), "--socket", command[command.index("--socket") + 1], "status"],
+                                env=self.env, capture_output=True, text=True, timeout=harness.PATIENCE_S, check=True).stdout
+        self.assertRegex(status, "spiffe://job-[0-9a-f]+/rueda/node/node1")
+        self.end()
+        for slot, run in enumerate(runs):
+            self.assert_trained(run, (slot,))
+            self.assertEqual(len(self.pids_of(run, slot)), 1, run.output())
 
     def test_a_late_node_with_other_settings_is_refused_and_hurts_nobody(self):
         endpoint = f"127.0.0.1:{harness.free_port()}"
