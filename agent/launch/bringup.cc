@@ -27,14 +27,9 @@ std::string seconds_text(int64_t ms) {
   return out + " s";
 }
 
-bool says(const std::vector<std::string>& daemon_args, std::string_view flag) {
-  return std::any_of(daemon_args.begin(), daemon_args.end(),
-                     [flag](const std::string& argument) { return argument.starts_with(flag); });
-}
-
 // Returns whether the user has said where daemons are to run.
 bool says_cpus(const std::vector<std::string>& daemon_args) {
-  return ::getenv("RUEDAD_CPUS") != nullptr || says(daemon_args, "--cpus");
+  return ::getenv("RUEDAD_CPUS") != nullptr || has_flag(daemon_args, "--cpus");
 }
 
 int port_of(const std::string& address) {
@@ -149,8 +144,8 @@ void Bringup::start_daemons() {
   const Result<std::vector<std::vector<Rank>>> blocks = deal_evenly(options_.ranks, count);
   if (!blocks.is_ok()) return fail(blocks.status().message());
   is_daemon_ready_.assign(static_cast<size_t>(count), false);
-  awaits_certificate_ = options_.nnodes > 1 && !says(options_.daemon_args, "--tls-dir") &&
-                        !says(options_.daemon_args, "--insecure");
+  awaits_certificate_ = options_.nnodes > 1 && !has_flag(options_.daemon_args, "--tls-dir") &&
+                        !has_flag(options_.daemon_args, "--insecure");
   for (int i = 0; i < count; ++i) {
     const int node_index = options_.node_rank + i;
     DaemonRequest request;
@@ -238,8 +233,9 @@ void Bringup::on_control_port(size_t index, const std::string& address) {
 Status Bringup::prepare_certificates() {
   if (!layout_->has_certificates) {
     events_.on_note(
-        "other nodes of this job have daemons of their own, so this node's private one goes "
-        "without a certificate (--insecure): control messages are in clear");
+        "another node of this job has a daemon of its own (or --daemon-arg=--insecure or "
+        "--tls-dir), so this node's private one goes without a certificate, as with --insecure: "
+        "control messages are in clear");
     return Status::ok();
   }
   Result<security::KeyPair> authority = job_authority(*layout_);

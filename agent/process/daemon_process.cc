@@ -25,12 +25,6 @@ Result<std::string> field_of(const nlohmann::json& json, const std::string& name
                                     "\": is --ruedad another program, or of another version?");
 }
 
-bool says(const std::vector<std::string>& arguments, const std::string& flag) {
-  return std::any_of(arguments.begin(), arguments.end(), [&](const std::string& argument) {
-    return argument == flag || argument.starts_with(flag + '=');
-  });
-}
-
 }  // namespace
 
 Result<DaemonReady> parse_ready_line(const std::string& line) {
@@ -78,6 +72,12 @@ Result<std::string> find_ruedad(const std::string& wanted) {
                 "there is no ruedad next to ruedarun or on PATH: name it with --ruedad");
 }
 
+bool has_flag(const std::vector<std::string>& arguments, const std::string& flag) {
+  return std::any_of(arguments.begin(), arguments.end(), [&](const std::string& argument) {
+    return argument == flag || argument.starts_with(flag + '=');
+  });
+}
+
 std::vector<std::string> daemon_argv(const DaemonRequest& request, int ready_fd) {
   // clang-format off
   std::vector<std::string> out{request.program, "--private",
@@ -93,7 +93,7 @@ std::vector<std::string> daemon_argv(const DaemonRequest& request, int ready_fd)
   // clang-format on
   if (request.awaits_certificate) {
     out.insert(out.end(), {"--tls-fd", "0"});
-  } else if (request.listen_host != "127.0.0.1" && !says(request.extra_args, "--insecure")) {
+  } else if (request.listen_host != "127.0.0.1" && !has_flag(request.extra_args, "--insecure")) {
     out.emplace_back("--insecure");
   }
   if (!request.cpus.empty()) out.insert(out.end(), {"--cpus", request.cpus});

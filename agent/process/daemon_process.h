@@ -57,6 +57,9 @@ struct DaemonRequest {
   bool awaits_certificate = false;
 };
 
+// Returns whether a flag is among these, with or without its value behind a "=".
+bool has_flag(const std::vector<std::string>& arguments, const std::string& flag);
+
 // Returns the command line. `ready_fd` is the number of the descriptor that the daemon finds open.
 std::vector<std::string> daemon_argv(const DaemonRequest& request, int ready_fd);
 

@@ -227,13 +227,13 @@ Result<std::string> pem_of(const EVP_PKEY& key) {
   });
 }
 
-time_t to_time_t(WallTime time) { return std::chrono::system_clock::to_time_t(time); }
+// The clock's own functions count in nanoseconds, and cannot go beyond the year 2262.
+time_t to_time_t(WallTime time) { return static_cast<time_t>(time.time_since_epoch().count()); }
 
 WallTime time_of(const ASN1_TIME* time) {
   tm parts{};
   if (::ASN1_TIME_to_tm(time, &parts) != 1) return {};
-  return std::chrono::time_point_cast<std::chrono::seconds>(
-      std::chrono::system_clock::from_time_t(::timegm(&parts)));
+  return WallTime(std::chrono::seconds(::timegm(&parts)));
 }
 
 std::string serial_of(const ASN1_INTEGER* serial) {

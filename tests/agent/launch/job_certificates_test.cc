@@ -23,7 +23,9 @@ std::shared_ptr<security::TlsFolder> told(const JobLayout& job, const std::strin
   EXPECT_EQ(line.find('\n'), line.size() - 1);
   EXPECT_LT(line.size(), 4096u) << "the least that a pipe holds";
   const auto json = nlohmann::json::parse(line);
-  return security::TlsFolder::of({json["certificate"], json["key"]}, json["authority"]).value();
+  const auto text_of = [&json](const char* key) { return json.at(key).get<std::string>(); };
+  return security::TlsFolder::of({text_of("certificate"), text_of("key")}, text_of("authority"))
+      .value();
 }
 
 TEST(JobCertificates, DaemonsOfDifferentLaunchersKnowEachOther) {
