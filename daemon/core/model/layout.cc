@@ -5,6 +5,7 @@
 
 #include "daemon/base/hash.h"
 #include "daemon/base/limits.h"
+#include "daemon/base/one_line.h"
 
 namespace rueda::core {
 namespace {
@@ -27,9 +28,10 @@ Result<Layout> Layout::make(std::vector<LayoutNode> nodes) {
   size_t world_size = 0;
   std::set<std::string> ids;
   for (const LayoutNode& node : nodes) {
-    if (node.node_id.empty() || node.node_id.size() > limits::kMaxNodeIdBytes) {
-      return invalid("has a node id that is empty or longer than " +
-                     std::to_string(limits::kMaxNodeIdBytes) + " bytes");
+    if (node.node_id.empty() || node.node_id.size() > limits::kMaxNodeIdBytes ||
+        !is_one_line(node.node_id)) {
+      return invalid("has a node id that is empty, longer than " +
+                     std::to_string(limits::kMaxNodeIdBytes) + " bytes, or not printable");
     }
     if (!ids.insert(node.node_id).second) return invalid("names node " + node.node_id + " twice");
     if (node.ranks.empty()) return invalid("gives node " + node.node_id + " no rank");

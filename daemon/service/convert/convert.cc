@@ -14,7 +14,8 @@
 namespace rueda::service {
 namespace {
 
-constexpr size_t kMaxTextBytes = 4096;  // The longest reason that is taken from another node.
+constexpr size_t kMaxTextBytes = 4096;     // The longest reason that is taken from another node.
+constexpr size_t kMaxAddressBytes = 4096;  // The longest list of addresses of a node's data loops.
 
 constexpr int64_t kMaxStallMs = 86'400'000;
 
@@ -23,6 +24,14 @@ Result<Code> read_code(int32_t code) {
     return broken("an unknown error code");
   }
   return static_cast<Code>(code);
+}
+
+// Addresses are read where they are dialled, but they are in errors before that.
+Result<std::string> read_data_address(const std::string& from) {
+  if (from.size() > kMaxAddressBytes || !is_one_line(from)) {
+    return broken("a data address that is too long or not printable");
+  }
+  return from;
 }
 
 // --- Bodies --------------------------------------------------------------------------------------
@@ -145,15 +154,30 @@ struct Writer {
 Result<core::Join> read(const v1::Join& from) {
   Result<core::Settings> settings = read_settings(from.settings());
   if (!settings.is_ok()) return settings.status();
-  core::Join to{from.layout_hash(), from.data_address(), {}, std::move(settings).value()};
+  Result<std::string> address = read_data_address(from.data_address());
+  if (!address.is_ok()) return address.status();
+  core::Join to{from.layout_hash(), std::move(address).value(), {}, std::move(settings).value()};
   for (int32_t rank : from.attached_ranks()) to.attached.push_back(Rank{rank});
   to.rack = one_line(from.rack(), kShownNameBytes);
   for (const v1::Join::Below& item : from.below()) {
-    core::Join::Below& below =
-        to.below.emplace_back(core::Join::Below{NodeIndex{item.node()}, item.data_address(), {}});
+    Result<std::string> of_below = read_data_address(item.data_address());
+    if (!of_below.is_ok()) return of_below.status();
+    core::Join::Below& below = to.below.emplace_back(
+        core::Join::Below{NodeIndex{item.node()}, std::move(of_below).value(), {}});
     below.rack = one_line(item.rack(), kShownNameBytes);
     for (int32_t rank : item.attached_ranks()) below.attached.push_back(Rank{rank});
   }
+  return to;
+}
+
+Result<core::Start> read(const v1::Start& from) {
+  core::Start to;
+  for (const std::string& told : from.data_addresses()) {
+    Result<std::string> address = read_data_address(told);
+    if (!address.is_ok()) return address.status();
+    to.data_addresses.push_back(std::move(address).value());
+  }
+  for (const int32_t node : from.ring()) to.ring.push_back(NodeIndex{node});
   return to;
 }
 
@@ -163,8 +187,8 @@ Result<core::Ready> read(const v1::Ready& from) {
     Result<core::DescriptorPtr> descriptor = read_tensor(entry.tensor());
     if (!descriptor.is_ok()) return descriptor.status();
     const int32_t absent = entry.has_absent_rank() ? entry.absent_rank() : -1;
-    to.entries.push_back(
-        {std::move(descriptor).value(), Rank{entry.rank()}, entry.mismatch(), Rank{absent}});
+    to.entries.push_back({std::move(descriptor).value(), Rank{entry.rank()},
+                          one_line(entry.mismatch(), kMaxTextBytes), Rank{absent}});
   }
   to.generation = from.generation();
   to.cached.assign(from.cached().begin(), from.cached().end());
@@ -185,7 +209,12 @@ Result<core::Decree> read(const v1::Decree& from) {
     core::OrderedOperation operation;
     operation.seq = Seq{item.seq()};
     operation.plan_hash = item.plan_hash();
-    operation.tensors.assign(item.tensors().begin(), item.tensors().end());
+    for (const std::string& name : item.tensors()) {
+      if (name.size() > limits::kMaxTensorNameBytes || !is_one_line(name)) {
+        return broken("a tensor name that is too long or not printable");
+      }
+      operation.tensors.push_back(name);
+    }
     operation.cached.assign(item.cached().begin(), item.cached().end());
     operation.generation = item.generation();
     if ((item.tensors_size() > 0) + (item.cached_size() > 0) + (item.batch_size() > 0) != 1) {
@@ -266,14 +295,7 @@ Status read_body(const v1::JobMessage& from, engine::Envelope& to) {
   core::Message& message = to.message;
   switch (from.body_case()) {
     case v1::JobMessage::kJoin: return put(read(from.join()), message);
-    case v1::JobMessage::kStart: {
-      core::Start start;
-      start.data_addresses.assign(from.start().data_addresses().begin(),
-                                  from.start().data_addresses().end());
-      for (const int32_t node : from.start().ring()) start.ring.push_back(NodeIndex{node});
-      message.body = std::move(start);
-      return Status::ok();
-    }
+    case v1::JobMessage::kStart: return put(read(from.start()), message);
     case v1::JobMessage::kReady: return put_agreed(read(from.ready()), message);
     case v1::JobMessage::kDecree: return put_agreed(read(from.decree()), message);
     case v1::JobMessage::kLock: return put_agreed(read(from.lock()), message);
@@ -371,8 +393,8 @@ Status read_agreement(const v1::JobSpec& from, engine::JobSpec& to) {
   }
   if (Status status = read_servers(from, to); !status.is_ok()) return status;
   if (Status status = read_cycle(from, to); !status.is_ok()) return status;
-  to.transport = from.transport();
-  to.data_protection = from.data_protection();
+  to.transport = one_line(from.transport(), kShownNameBytes);
+  to.data_protection = one_line(from.data_protection(), kShownNameBytes);
   to.failure_timeout_ms = from.failure_timeout_ms();
   if (!from.reducer().empty()) {
     Result<core::Reducer> reducer = core::parse_reducer(from.reducer());
@@ -465,39 +487,7 @@ bool is_job_id(const std::string& id) {
          });
 }
 
-}  // namespace
-
-v1::JobMessage to_proto(const engine::Envelope& envelope) {
-  v1::JobMessage message;
-  message.set_job_id(envelope.job);
-  message.set_epoch(envelope.message.epoch.value);
-  message.set_from_node(envelope.message.from.value);
-  message.set_number(envelope.message.number);
-  message.set_process_set(envelope.message.process_set);
-  if (envelope.message.to) message.set_to_node(envelope.message.to->value);
-  if (envelope.message.passed_on_by) {
-    message.set_passed_on_by(envelope.message.passed_on_by->value);
-  }
-  std::visit(Writer{message}, envelope.message.body);
-  return message;
-}
-
-Result<engine::Envelope> from_proto(const v1::JobMessage& message) {
-  engine::Envelope envelope;
-  envelope.job = message.job_id();
-  envelope.message.from = NodeIndex{message.from_node()};
-  envelope.message.epoch = Epoch{message.epoch()};
-  envelope.message.number = message.number();
-  envelope.message.process_set = message.process_set();
-  if (message.has_to_node()) envelope.message.to = NodeIndex{message.to_node()};
-  if (message.has_passed_on_by()) {
-    envelope.message.passed_on_by = NodeIndex{message.passed_on_by()};
-  }
-  if (Status status = read_body(message, envelope); !status.is_ok()) return status;
-  return envelope;
-}
-
-Result<engine::JobSpec> from_proto(const v1::JobSpec& spec, const Membership& membership) {
+Result<engine::JobSpec> read_job(const v1::JobSpec& spec, const Membership& membership) {
   const auto refuse = [](const std::string& what) { return Status(Code::kInvalidArgument, what); };
   if (!is_job_id(spec.job_id())) {
     return refuse("a job id is 1 to " + std::to_string(limits::kMaxJobIdBytes) +
@@ -516,7 +506,7 @@ Result<engine::JobSpec> from_proto(const v1::JobSpec& spec, const Membership& me
   }
   std::vector<core::LayoutNode> nodes;
   for (const v1::NodeSpec& node : spec.nodes()) {
-    core::LayoutNode item{node.node_id(), node.control_address(), {}};
+    core::LayoutNode item{node.node_id(), one_line(node.control_address()), {}};
     for (int32_t rank : node.ranks()) item.ranks.push_back(Rank{rank});
     if (item.control_address.empty() && spec.nodes_size() > 1) {
       Result<std::string> address = membership.address_of(item.node_id);
@@ -562,6 +552,45 @@ Result<engine::JobSpec> from_proto(const v1::JobSpec& spec, const Membership& me
   if (spec.has_stall_check_ms()) job.stall_check_ms = spec.stall_check_ms();
   if (spec.has_stall_shutdown_ms()) job.stall_shutdown_ms = spec.stall_shutdown_ms();
   return job;
+}
+
+}  // namespace
+
+v1::JobMessage to_proto(const engine::Envelope& envelope) {
+  v1::JobMessage message;
+  message.set_job_id(envelope.job);
+  message.set_epoch(envelope.message.epoch.value);
+  message.set_from_node(envelope.message.from.value);
+  message.set_number(envelope.message.number);
+  message.set_process_set(envelope.message.process_set);
+  if (envelope.message.to) message.set_to_node(envelope.message.to->value);
+  if (envelope.message.passed_on_by) {
+    message.set_passed_on_by(envelope.message.passed_on_by->value);
+  }
+  std::visit(Writer{message}, envelope.message.body);
+  return message;
+}
+
+Result<engine::Envelope> from_proto(const v1::JobMessage& message) {
+  engine::Envelope envelope;
+  envelope.job = message.job_id();
+  envelope.message.from = NodeIndex{message.from_node()};
+  envelope.message.epoch = Epoch{message.epoch()};
+  envelope.message.number = message.number();
+  envelope.message.process_set = message.process_set();
+  if (message.has_to_node()) envelope.message.to = NodeIndex{message.to_node()};
+  if (message.has_passed_on_by()) {
+    envelope.message.passed_on_by = NodeIndex{message.passed_on_by()};
+  }
+  if (Status status = read_body(message, envelope); !status.is_ok()) return status;
+  return envelope;
+}
+
+Result<engine::JobSpec> from_proto(const v1::JobSpec& spec, const Membership& membership) {
+  Result<engine::JobSpec> job = read_job(spec, membership);
+  if (job.is_ok()) return job;
+  // What was refused may be quoted, and goes to the launcher's terminal.
+  return Status(job.status().code(), one_line(job.status().message()));
 }
 
 }  // namespace rueda::service

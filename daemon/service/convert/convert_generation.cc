@@ -105,7 +105,7 @@ Result<core::GenerationPtr> read(const v1::Generation& from) {
     if (!id.is_ok()) return id.status();
     core::GenerationNode& added = to->nodes.emplace_back();
     added.id = std::move(id).value();
-    added.control_address = node.control_address();
+    added.control_address = one_line(node.control_address());
     for (const v1::Generation::Slot& slot : node.slots()) {
       if (slot.slot() < 0 || slot.slot() >= limits::kMaxLocalRanks)
         return broken("a slot that is none");
@@ -173,7 +173,7 @@ Result<core::GenerationMessage> decode_generation_message(const std::string& byt
     case v1::GenerationMessage::kPresent: return read_present(from.present(), std::move(to));
     case v1::GenerationMessage::kPromise: return read_promise(from.promise(), std::move(to));
     case v1::GenerationMessage::kHeard:
-      to.body = core::Heard{from.heard().leader(), from.heard().finished(),
+      to.body = core::Heard{one_line(from.heard().leader()), from.heard().finished(),
                             one_line(from.heard().refusal(), kMaxReasonBytes)};
       return to;
     case v1::GenerationMessage::kPrepare:

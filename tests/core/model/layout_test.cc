@@ -120,6 +120,7 @@ TEST(Layout, RefusesWhatCannotBe) {
   EXPECT_THAT(error_of({node("", {0})}), HasSubstr("node id that is empty"));
   EXPECT_THAT(error_of({node(std::string(limits::kMaxNodeIdBytes + 1, 'x'), {0})}),
               HasSubstr("longer than 63 bytes"));
+  EXPECT_THAT(error_of({node("a\nforged", {0})}), HasSubstr("not printable"));
   EXPECT_THAT(error_of({node("a", {0}), node("a", {1})}), HasSubstr("names node a twice"));
   EXPECT_THAT(error_of({node("a", {0}), node("b", {})}), HasSubstr("gives node b no rank"));
   EXPECT_THAT(error_of({node("a", {1, 0})}), HasSubstr("ranks of node a out of order"));
