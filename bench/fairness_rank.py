@@ -1,6 +1,15 @@
-"""Runs a rank of bench/fairness.py: `measure STEPS` prints one line of JSON, the times of rank 0's all-reduces in seconds;
-`spinning`, `flooding` and `full` print a line and then do so until they are ended."""
+"""Runs a rank of bench/fairness.py, or a process that is in no job:
 
+    measure STEPS LARGE_STEPS    prints one line of JSON, the times of rank 0's all-reduces in seconds
+    spinning, flooding, full     as ranks
+    plans RUEDARUN SOCKET FOLDER
+    data HOST:PORT, http HOST:PORT
+    lingering SOCKET
+
+All but the first print a line and then do so until they are ended; fairness.py says what it is."""
+
+import collections
+import concurrent.futures
 import itertools
 import json
 import os
@@ -13,20 +22,25 @@ import time
 WAITS_FOR_OFFSET = 200
 
 
-def measure(steps):
+def measure(steps, large_steps):
     import numpy as np
 
     import rueda
     rueda.init()
-    tensor = np.ones(1024, np.float32)
-    times = []
-    for step in range(-100, steps):
-        begin = time.perf_counter()
-        rueda.allreduce(tensor, name="small")
-        if step >= 0:
-            times.append(time.perf_counter() - begin)
+
+    def times_of(name, tensor, warmup, count):
+        times = []
+        for step in range(-warmup, count):
+            begin = time.perf_counter()
+            rueda.allreduce(tensor, name=name)
+            if step >= 0:
+                times.append(time.perf_counter() - begin)
+        return times
+
+    seconds = times_of("small", np.ones(1 << 10, np.float32), 100, steps)
+    large_seconds = times_of("large", np.ones(16 << 20, np.float32), 3, large_steps)
     if rueda.rank() == 0:
-        print(json.dumps({"seconds": times}), flush=True)
+        print(json.dumps({"seconds": seconds, "large_seconds": large_seconds}), flush=True)
     rueda.shutdown()
 
 
@@ -123,11 +137,100 @@ def flood():
             rueda.synchronize(handle)
 
 
+def connect(address, says):
+    """Returns a connection over which that was said, or None if there was none to be had."""
+    host, _, port = address.rpartition(":")
+    try:
+        one = socket.create_connection((host, int(port)), timeout=1)
+    except OSError:
+        time.sleep(0.01)  # The port is at its limits, or this machine has no descriptor left.
+        return None
+    try:
+        one.sendall(says)
+    except OSError:
+        pass
+    return one
+
+
+def come_and_go(address, *sayings):
+    """Opens connections without end, which say the one or the other, and keeps the newest."""
+    print("begun", flush=True)
+    kept = collections.deque()
+    for says in itertools.cycle(sayings):
+        if (one := connect(address, says)) is not None:
+            kept.append(one)
+        if len(kept) > 200:
+            kept.popleft().close()
+
+
+def data(address):
+    come_and_go(address, b"RUDH\x06" + os.urandom(123), b"")
+
+
+def http(address):
+    come_and_go(address, b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n" * 8, b"GET /healthz HTTP/1.1\r\nX: ")
+
+
+def plans(ruedarun, path, folder):
+    """Registers a job with the plan that costs most to check: a long chain with many ways to end."""
+    plan = os.path.join(folder, "plan")
+
+    def batch(number, after):
+        tensor = {"name": f"t{number}", "shape": [1], "root": -1, "prescale": 1, "postscale": 1}
+        return {"tensors": [tensor], "after": after, "ends": number >= 20000}
+
+    with open(plan, "w", encoding="ascii") as file:
+        json.dump({"batches": [batch(number, min(number, 20000)) for number in range(20064)]}, file)
+    command = [ruedarun, "--no-prefix", "-np", "1", "--socket", path, f"--plan={plan}", "true"]
+    first = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if first.returncode != 0:
+        sys.exit(f"ruedarun: {first.stdout}{first.stderr}")
+    print("begun", flush=True)
+    while True:
+        subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+
+
+def lingering_socket(server):
+    """Returns a socket with bytes that nobody reads, and its other end: its last close sleeps for some seconds."""
+    near = socket.socket()
+    near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    near.connect(server.getsockname())
+    far, _ = server.accept()
+    near.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 3))
+    near.setblocking(False)
+    try:
+        while True:
+            near.send(bytes(1 << 16))
+    except BlockingIOError:
+        return near, far
+
+
+def linger(path):
+    """Sends such sockets over connections that say nothing else."""
+    far_ends = collections.deque()
+    print("begun", flush=True)
+    # The daemon is to be the last who closes one. If it was not, a thread sleeps here.
+    with socket.create_server(("127.0.0.1", 0)) as server, concurrent.futures.ThreadPoolExecutor(64) as closers:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        while True:
+            near, far = lingering_socket(server)
+            far_ends.append(far)
+            if len(far_ends) > 400:
+                far_ends.popleft().close()
+            try:
+                with socket.socket(socket.AF_UNIX) as one:
+                    one.connect(path)
+                    socket.send_fds(one, [b"RU"], [near.fileno()] * 200)
+            except OSError:
+                # This user is refused for a while, or the kernel lets nobody send descriptors there.
+                near.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 0, 0))
+            closers.submit(near.close)
+
+
 def main():
-    if sys.argv[1] == "measure":
-        measure(int(sys.argv[2]))
-    else:
-        {"spinning": spin, "flooding": flood, "full": fill}[sys.argv[1]]()
+    ways = {"measure": lambda *steps: measure(*map(int, steps)), "spinning": spin, "flooding": flood, "full": fill,
+            "data": data, "http": http, "plans": plans, "lingering": linger}
+    ways[sys.argv[1]](*sys.argv[2:])
 
 
 if __name__ == "__main__":

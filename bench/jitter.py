@@ -37,7 +37,8 @@ FIGURES = (("p50", 50), ("p99", 99), ("max", 100))
 
 @contextlib.contextmanager
 def daemon_of(options, folder, cpus, *more):
-    """Runs a daemon that keeps to `cpus` or, if that is empty, to no CPUs, with `more` flags, and yields its socket."""
+    """Runs a daemon that keeps to `cpus` or, if that is empty, to no CPUs, with `more` flags, and yields its socket and the
+    addresses of its ports, by name."""
     socket = os.path.join(folder, "ruedad.sock")
     read_end, write_end = os.pipe()
     command = [str(options.build / "bin" / "ruedad"), "--private", "--listen-host", "127.0.0.1", "--node-id", "jitter",
@@ -45,10 +46,11 @@ def daemon_of(options, folder, cpus, *more):
     with subprocess.Popen(command, pass_fds=[write_end], stdin=subprocess.DEVNULL) as daemon:
         os.close(write_end)
         with os.fdopen(read_end) as ready:
-            if not ready.readline():
+            line = ready.readline()
+            if not line:
                 raise JobError(f"{' '.join(command)} did not serve")
         try:
-            yield socket
+            yield socket, json.loads(line)
         finally:
             daemon.terminate()
 
@@ -91,7 +93,7 @@ def run(options, way, work, cpus):
     own_cpus = cpus if way == "apart" else ""
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
-        socket = stack.enter_context(daemon_of(options, folder, own_cpus))
+        socket, _ = stack.enter_context(daemon_of(options, folder, own_cpus))
         if way in ("apart", "together"):
             stack.enter_context(load_of(options, socket, own_cpus))
         if way == "polling":

@@ -28,7 +28,7 @@ class JitterTest(unittest.TestCase):
         with mock.patch.object(jitter, "run_job", return_value='{"seconds": [1.0]}') as run_job, \
                 mock.patch.object(jitter, "daemon_of") as daemon_of, \
                 mock.patch.object(jitter, "load_of") as load_of, mock.patch.object(jitter, "hogs") as hogs:
-            daemon_of.return_value = contextlib.nullcontext("@socket")
+            daemon_of.return_value = contextlib.nullcontext(("@socket", {}))
             load_of.side_effect = hogs.side_effect = lambda *_: contextlib.nullcontext()
             for way in jitter.WAYS:
                 self.assertEqual(jitter.run(options, way, 7, "1"), [1.0])
