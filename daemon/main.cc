@@ -548,6 +548,11 @@ Status Daemon::start_services() {
   handlers.metrics = [this] { return render_metrics(); };
   handlers.ready = [this] { return ready_.load(); };
   handlers.ailment = ailment;
+  auto refusals =
+      std::make_shared<observe::Refusals>("HTTP port", metrics_.daemon().refused_at_http);
+  handlers.refused = [refusals](const std::string& who, const std::string& why) {
+    refusals->note(who, why);
+  };
   std::optional<observe::HttpTls> tls;
   // A job's own authority has no certificate for whoever reads metrics, so they are for this
   // machine, as they are where there are no certificates.

@@ -184,6 +184,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
     } else {
       plain_.emplace(std::move(socket));
     }
+    ErrorCode error;
+    who_ = stream().socket().remote_endpoint(error).address().to_string();
     shared_.connections.emplace(id_, this);
     shared_.crowd.add(id_, machine_of(stream().socket()));
   }
@@ -207,7 +209,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     stream().expires_after(shared_.limits.deadline);
     tls_->async_handshake(asio::ssl::stream_base::server,
                           [self = shared_from_this()](ErrorCode error) {
-                            if (error) return;
+                            if (error) return self->on_handshake_failed(error);
                             self->asked_.pem = pem_of_peer(self->tls_->native_handle());
                             self->read();
                           });
@@ -244,6 +246,15 @@ class Connection : public std::enable_shared_from_this<Connection> {
     answer_when_due();
   }
 
+  void on_handshake_failed(ErrorCode error) {
+    // The others are of the socket: the client has gone, or has said nothing until the deadline.
+    if (error.category() == asio::error::get_ssl_category()) note_refused(error.message());
+  }
+
+  void note_refused(const std::string& why) {
+    if (shared_.handlers.refused) shared_.handlers.refused(who_, why);
+  }
+
   void answer_when_due() {
     const auto& request = parser_->get();
     const auto due = shared_.scrapes.due(asked_.at);
@@ -268,6 +279,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
     } else {
       response_ = answer(shared_, request, asked_);
     }
+    if (response_.result() == http::status::forbidden) {
+      note_refused(response_.body().substr(0, response_.body().find('\n')));
+    }
     response_.version(request.version());
     response_.keep_alive(request.keep_alive() && parser_->is_done() &&
                          std::chrono::steady_clock::now() < ends_);
@@ -280,6 +294,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
                                     ? http::status::request_header_fields_too_large
                                     : http::status::bad_request;
     is_head_ = false;
+    note_refused(error.message());
     response_ =
         make_response(status, "not a request that this server takes: " + error.message() + "\n");
     response_.keep_alive(false);
@@ -335,6 +350,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::optional<beast::ssl_stream<beast::tcp_stream>> tls_;
   Shared& shared_;
   const uint64_t id_;
+  std::string who_;  // The client's address.
   const std::chrono::steady_clock::time_point ends_;
   beast::flat_buffer buffer_{size_t{kMaxHeaderBytes} * 2};
   std::optional<http::request_parser<http::empty_body>> parser_;

@@ -19,6 +19,8 @@ struct HttpHandlers {
   // wait for the next text.
   std::function<std::string()> metrics;
   std::function<bool()> ready;  // /readyz answers 200 if this returns true, or else 503.
+  // Hears of each request that is refused, if there is such a function: of which address, and why.
+  std::function<void(const std::string& who, const std::string& why)> refused{};
   // /healthz answers 200 if this returns "", or else 503 and the text. If there is no function, the
   // daemon is well while it runs.
   std::function<std::string()> ailment;

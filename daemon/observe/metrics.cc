@@ -63,6 +63,9 @@ DaemonMetrics make_daemon_metrics(prometheus::Registry& registry) {
   Family<Counter>& slow_handlers =
       counters(registry, "rueda_slow_handlers_total",
                "Handlers that kept a loop from others for more than 100 ms of work.");
+  Family<Counter>& refused =
+      counters(registry, "rueda_refused_requests_total",
+               "Requests of who may not make them, or for what cannot be, by port.");
   Family<Gauge>& sandbox =
       gauges(registry, "rueda_sandbox", "1 if this part of the daemon's sandbox is in force.");
   return DaemonMetrics{
@@ -84,6 +87,9 @@ DaemonMetrics make_daemon_metrics(prometheus::Registry& registry) {
           "Frames between nodes that were changed, repeated or left out on their way."),
       .rejected_connections = single_counter(registry, "rueda_rejected_connections_total",
                                              "Connections turned away at the data port."),
+      .refused_at_control = refused.Add({{"at", "control"}}),
+      .refused_at_socket = refused.Add({{"at", "socket"}}),
+      .refused_at_http = refused.Add({{"at", "http"}}),
       .rdma_channels = single_counter(registry, "rueda_rdma_channels_total",
                                       "Channels to and from neighbours that are over RDMA."),
       .rdma_fallbacks = single_counter(

@@ -115,6 +115,11 @@ struct DaemonMetrics {
   prometheus::Counter& abandoned_doors;
   prometheus::Counter& forged_frames;         // rueda_forged_frames_total: that did not open
   prometheus::Counter& rejected_connections;  // rueda_rejected_connections_total: on the data port
+  // rueda_refused_requests_total{at}: what was asked for by who may not, or cannot be, at the
+  // control port, the unix socket and the HTTP port
+  prometheus::Counter& refused_at_control;
+  prometheus::Counter& refused_at_socket;
+  prometheus::Counter& refused_at_http;
   // rueda_rdma_channels_total: channels to and from neighbours; rueda_rdma_fallbacks_total:
   // channels that are over TCP instead
   prometheus::Counter& rdma_channels;

@@ -8,11 +8,14 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <thread>
+#include <utility>
 
 #include <grpcpp/grpcpp.h>
 
 #include "daemon/base/mutex.h"
+#include "daemon/security/policy.h"
 
 namespace rueda::rpc {
 
@@ -31,6 +34,16 @@ class CallQueue {
   static void* tag(Ended ended) { return new Ended(std::move(ended)); }
   grpc::ServerCompletionQueue* get() const { return queue_.get(); }
 
+  // Sets what is told of calls that are refused, on this queue's thread: who made the call, and why
+  // it was refused. Must be called before the first call is awaited.
+  using Refused = std::function<void(const security::Caller&, const security::Connection&,
+                                     const std::string& why)>;
+  void set_on_refused(Refused refused) { refused_ = std::move(refused); }
+  void note_refused(const security::Caller& caller, const security::Connection& connection,
+                    const std::string& why) const {
+    if (refused_) refused_(caller, connection, why);
+  }
+
   // These two are thread-safe. A call may start operations only between its begin() and its end().
   void begin();
   void end();
@@ -42,6 +55,7 @@ class CallQueue {
   void run();
 
   const std::unique_ptr<grpc::ServerCompletionQueue> queue_;
+  Refused refused_;
   Mutex mutex_;
   Condition changed_;
   int calls_ RUEDA_GUARDED_BY(mutex_) = 0;

@@ -101,6 +101,16 @@ inline grpc::Status permission_denied(const Status& status) {
   return {grpc::StatusCode::PERMISSION_DENIED, status.message()};
 }
 
+// Finds out who calls. Returns why that caller may not, which the queue is told of.
+inline Status admit(const CallQueue& queue, const security::Door& door,
+                    const grpc::ServerContext& context, security::Caller& caller) {
+  const security::Connection connection = connection_of(context);
+  caller = door.callers.find(connection);
+  Status may = security::check(door.action, caller);
+  if (!may.is_ok()) queue.note_refused(caller, connection, may.message());
+  return may;
+}
+
 // Waits for calls of a method as long as the server runs, and hands each over as it comes, with who
 // calls, on the queue's thread; whoever may not call is refused. `ask` asks gRPC for one call,
 // which fills in the arrival and ends with the tag.
@@ -117,8 +127,8 @@ void await_streams(
     std::unique_ptr<Arrival> arrival(next);
     if (ok) {
       await_streams(queue, door, ask, serve);
-      const security::Caller caller = door.callers.find(connection_of(arrival->context));
-      if (const Status may = security::check(door.action, caller); may.is_ok()) {
+      security::Caller caller;
+      if (const Status may = admit(queue, door, arrival->context, caller); may.is_ok()) {
         serve(std::move(arrival), caller);
       } else {
         new RefusedCall<Arrival>(queue, std::move(arrival), permission_denied(may));
@@ -225,8 +235,7 @@ class UnaryCall final : public Call {
   explicit UnaryCall(CallQueue& queue) : Call(queue) {}
 
   void enter(const security::Door& door, const Answer& answer) {
-    caller_ = door.callers.find(connection_of(context_));
-    const Status may = security::check(door.action, caller_);
+    const Status may = admit(queue(), door, context_, caller_);
     may.is_ok() ? answer(*this) : fail(permission_denied(may));
   }
 

@@ -233,6 +233,31 @@ TEST_F(HttpServerTest, GarbageIs400AndHarmless) {
   EXPECT_THAT(get("/healthz"), StartsWith("HTTP/1.1 200 "));
 }
 
+TEST(HttpServer, WhoIsRefusedIsNamed) {
+  std::mutex mutex;
+  std::vector<std::string> refused;
+  HttpHandlers handlers{.metrics = [] { return std::string("x 1\n"); },
+                        .ready = [] { return true; },
+                        .refused =
+                            [&](const std::string& who, const std::string& why) {
+                              const std::lock_guard lock(mutex);
+                              refused.push_back(who + ": " + why);
+                            },
+                        .ailment = {}};
+  const auto server = HttpServer::create(std::move(handlers));
+  const Result<std::string> address = server->start("127.0.0.1:0");
+  ASSERT_TRUE(address.is_ok());
+  for (const char* const request : {"hello\r\n\r\n", "GET /metrics HTTP/1.1\r\n\r\n"}) {
+    Client client(address.value());
+    client.send(request);
+    client.end_sending();
+    client.receive_all();
+  }
+  const std::lock_guard lock(mutex);
+  ASSERT_EQ(refused.size(), 1u);
+  EXPECT_THAT(refused.front(), StartsWith("127.0.0.1: "));
+}
+
 TEST_F(HttpServerTest, HeaderPastTheLimitIs431) {
   EXPECT_THAT(ask("GET /metrics HTTP/1.1\r\nX: " + std::string(9000, 'x') + "\r\n\r\n"),
               StartsWith("HTTP/1.1 431 "));

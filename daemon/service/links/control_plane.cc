@@ -249,8 +249,8 @@ void GrpcControlPlane::accept(rpc::CallQueue& queue, std::unique_ptr<rpc::ByteAr
 template <class Said>
 std::optional<Said> GrpcControlPlane::accept_said(Link& link, Result<Said> said) {
   if (said.is_ok()) return std::move(said).value();
-  log_budget_.warn("closed the control connection of node {}: {}", link.peer->node_id,
-                   one_line(said.status().message()));
+  accuse("closed the control connection of node {}: {}", link.peer->node_id,
+         one_line(said.status().message()));
   link.stream->close();
   return std::nullopt;
 }
@@ -287,7 +287,7 @@ void GrpcControlPlane::hear(engine::LinkId id, const v1::LinkMessage& message) {
     return;
   }
   if (!link.peer) {
-    log_budget_.warn("closed the control connection of {}: it did not say hello", link.address);
+    accuse("closed the control connection of {}: it did not say hello", link.address);
     link.stream->close();
     return;
   }
@@ -339,20 +339,19 @@ bool GrpcControlPlane::greet(Link& link, const v1::Hello& hello) {
       hello.node_id().size() <= limits::kMaxNodeIdBytes && is_one_line(hello.node_id()) &&
       hello.software_version().size() <= kMaxVersionBytes && is_one_line(hello.software_version());
   if (!is_sound || link.peer) {
-    log_budget_.warn("closed the control connection of {}: {}", link.address,
-                     link.peer
-                         ? "it said hello twice"
-                         : "its hello, of " + std::to_string(bytes) +
-                               " bytes, names no node by 1 to 63 printable bytes, or says more");
+    accuse("closed the control connection of {}: {}", link.address,
+           link.peer ? "it said hello twice"
+                     : "its hello, of " + std::to_string(bytes) +
+                           " bytes, names no node by 1 to 63 printable bytes, or says more");
     return false;
   }
   if (const std::string why = doubt(link, hello.node_id()); !why.empty()) {
-    log_budget_.warn("closed the control connection of {}: {}", link.address, why);
+    accuse("closed the control connection of {}: {}", link.address, why);
     link.refused = why;
     return false;
   }
   if (hello.protocol_version() != kProtocolVersion) {
-    log_budget_.warn(
+    accuse(
         "node {} at {} speaks version {} of the control protocol (it runs {}), and this "
         "daemon speaks {} ({}): install the same version on both",
         hello.node_id(), link.address, hello.protocol_version(), hello.software_version(),
@@ -362,8 +361,8 @@ bool GrpcControlPlane::greet(Link& link, const v1::Hello& hello) {
     return false;
   }
   if (hello.nonce().size() != kNonceBytes) {
-    log_budget_.warn("closed the control connection of {}: its hello has no nonce of {} bytes",
-                     link.address, kNonceBytes);
+    accuse("closed the control connection of {}: its hello has no nonce of {} bytes", link.address,
+           kNonceBytes);
     return false;
   }
   link.peer = Peer{hello.node_id(), hello.software_version(), hello.nonce()};

@@ -199,6 +199,12 @@ class GrpcControlPlane final : public engine::ControlPlane {
   TicksMs grace_ms() const;
   void arm_watch();
   void watch();
+  // Counts a link that is closed for what came over it, and logs why.
+  template <class... Args>
+  void accuse(spdlog::format_string_t<Args...> format, Args&&... args) {
+    metrics_.daemon().refused_at_control.Increment();
+    log_budget_.warn(format, std::forward<Args>(args)...);
+  }
 
   boost::asio::io_context& loop_;
   const engine::LoopPoster poster_;

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <string_view>
 
 #include <fcntl.h>
 #include <grpc/grpc.h>
@@ -11,6 +12,7 @@
 #include <spdlog/spdlog.h>
 
 #include "daemon/base/limits.h"
+#include "daemon/base/mutex.h"
 #include "daemon/base/one_line.h"
 
 namespace rueda::service {
@@ -30,8 +32,24 @@ constexpr int kIdleMs = 60'000;  // The limit for a connection without a call.
 constexpr int kLeastPingMs = 1'000;
 constexpr size_t kMaxMemory = size_t{1} << 30;
 
+// Where handshakes that failed are counted. gRPC tells of them in its log alone, and not whose they
+// were; there is one log for all servers of a process.
+struct Handshakes {
+  Mutex mutex;
+  observe::Refusals* refusals RUEDA_GUARDED_BY(mutex) = nullptr;
+};
+
+Handshakes& handshakes() {
+  static Handshakes shared;
+  return shared;
+}
+
 // Sends gRPC's messages to the log, which delays nobody: strangers may cause many of them.
 void log_of_grpc(gpr_log_func_args* said) {
+  if (std::string_view(said->message).starts_with("Handshake failed with fatal error")) {
+    const MutexLock lock(handshakes().mutex);
+    if (handshakes().refusals) handshakes().refusals->note("a TLS handshake", said->message);
+  }
   if (!spdlog::should_log(spdlog::level::debug)) return;
   spdlog::debug("gRPC ({}:{}): {}", said->file, said->line, one_line(said->message));
 }
@@ -65,20 +83,32 @@ GrpcServers::GrpcServers(const engine::LoopPoster& control_loop, engine::Engine&
                          GrpcControlPlane& plane, const Membership& membership,
                          observe::Metrics& metrics, const DaemonInfo& info,
                          const std::function<bool()>& is_well, std::optional<gid_t> admin_group)
-    : plane_(plane),
+    : at_network_("control port", metrics.daemon().refused_at_control),
+      at_socket_("unix socket", metrics.daemon().refused_at_socket),
+      plane_(plane),
       local_callers_(admin_group),
       prober_(membership, info, plane.credentials()),
       control_(plane),
-      agent_(control_loop, engine, membership, info),
+      agent_(control_loop, engine, membership, info, at_socket_),
       probe_(control_loop, engine, membership, info, plane.credentials(), prober_),
       network_admin_(control_loop, engine, plane, metrics, info, prober_),
       local_admin_(control_loop, engine, plane, metrics, info, prober_),
       network_(is_well),
       local_(is_well) {
   if (std::getenv("GRPC_VERBOSITY") == nullptr) ::gpr_set_log_function(log_of_grpc);
+  {
+    const MutexLock lock(handshakes().mutex);
+    handshakes().refusals = &at_network_;
+  }
   // gRPC is held for good: whoever releases it last joins its threads, and that may be one of these
   // threads, where a stream ends.
   ::grpc_init();
+}
+
+GrpcServers::~GrpcServers() {
+  stop();
+  const MutexLock lock(handshakes().mutex);
+  if (handshakes().refusals == &at_network_) handshakes().refusals = nullptr;
 }
 
 void GrpcServers::prepare(Served& served, grpc::ServerBuilder& builder) {
@@ -131,6 +161,16 @@ Result<std::string> GrpcServers::bind(const std::string& host, int port, Listene
 }
 
 void GrpcServers::serve() {
+  network_.queue->set_on_refused([this](const security::Caller& caller,
+                                        const security::Connection& connection,
+                                        const std::string& why) {
+    const std::string node = caller.name.empty() ? "" : ", " + caller.name;
+    at_network_.note(machine_of(connection.peer) + node, why);
+  });
+  local_.queue->set_on_refused(
+      [this](const security::Caller& caller, const security::Connection&, const std::string& why) {
+        at_socket_.note(caller.principal.to_string(), why);
+      });
   const security::Callers& from_network = plane_.credentials().callers();
   control_.serve(*network_.queue, from_network);
   probe_.serve(*network_.queue, from_network);

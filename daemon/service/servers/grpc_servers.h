@@ -11,6 +11,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include "daemon/observe/refusals.h"
 #include "daemon/rpc/call_queue.h"
 #include "daemon/security/policy.h"
 #include "daemon/service/links/acceptor.h"
@@ -47,7 +48,7 @@ class GrpcServers {
               GrpcControlPlane& plane, const Membership& membership, observe::Metrics& metrics,
               const DaemonInfo& info, const std::function<bool()>& is_well,
               std::optional<gid_t> admin_group = {});
-  ~GrpcServers() { stop(); }
+  ~GrpcServers();
 
   // Binds the control port, unless it is `open` already, and returns "host:port" with the port
   // filled in. A port in use is an error. Calls that arrive wait until serve().
@@ -75,6 +76,8 @@ class GrpcServers {
 
   static void prepare(Served& served, grpc::ServerBuilder& builder);
 
+  observe::Refusals at_network_;
+  observe::Refusals at_socket_;
   GrpcControlPlane& plane_;
   LocalCallers local_callers_;
   Prober prober_;

@@ -39,11 +39,13 @@ using RunCall = rpc::ServerCall<v1::AgentRequest, v1::AgentEvent>;
 class LauncherStream final : public RunCall {
  public:
   LauncherStream(rpc::CallQueue& queue, Arrived arrival, const engine::LoopPoster& control_loop,
-                 engine::Engine& engine, const Membership& membership, Principal owner)
+                 engine::Engine& engine, const Membership& membership, observe::Refusals& refusals,
+                 Principal owner)
       : RunCall(queue, std::move(arrival)),
         control_loop_(control_loop),
         engine_(engine),
         membership_(membership),
+        refusals_(refusals),
         owner_(std::move(owner)),
         self_(this) {
     start_read(&request_);
@@ -106,7 +108,7 @@ class LauncherStream final : public RunCall {
 
   void on_job(const v1::JobSpec& request) {
     Result<engine::JobSpec> spec = from_proto(request, membership_);
-    if (!spec.is_ok()) return finish(refusal(spec.status()));
+    if (!spec.is_ok()) return refuse(spec.status());
     auto shared = std::make_shared<engine::JobSpec>(std::move(spec).value());
     shared->owner = owner_;
     control_loop_.post([self = self_, shared] {
@@ -160,11 +162,16 @@ class LauncherStream final : public RunCall {
     if (left_) return;  // The launcher went before it was heard.
     const Result<engine::JobHandle> handle =
         engine_.register_job(std::move(spec), std::move(listener));
-    if (!handle.is_ok()) return finish(refusal(handle.status()));
+    if (!handle.is_ok()) return refuse(handle.status());
     handle_ = handle.value();
     v1::AgentEvent event;
     event.mutable_registered();
     send(event);
+  }
+
+  void refuse(const Status& status) {
+    refusals_.note(owner_.to_string(), status.message());
+    finish(refusal(status));
   }
 
   void keep_votes(std::string votes, std::function<void()> kept) {
@@ -226,6 +233,7 @@ class LauncherStream final : public RunCall {
   const engine::LoopPoster& control_loop_;
   engine::Engine& engine_;
   const Membership& membership_;
+  observe::Refusals& refusals_;
   const Principal owner_;
   std::shared_ptr<LauncherStream> self_;
   // The queue's thread owns these.
@@ -256,7 +264,7 @@ void AgentService::serve(rpc::CallQueue& queue, const security::Callers& callers
       },
       [this, &queue](std::unique_ptr<RunArrival> arrival, const security::Caller& caller) {
         new LauncherStream(queue, std::move(arrival), control_loop_, engine_, membership_,
-                           caller.principal);
+                           refusals_, caller.principal);
       });
   using DescribeCall = rpc::UnaryCall<v1::DescribeRequest, v1::DescribeReply>;
   DescribeCall::await(

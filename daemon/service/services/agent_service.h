@@ -6,6 +6,7 @@
 
 #include "daemon/engine/loops/poster.h"
 #include "daemon/engine/node/engine.h"
+#include "daemon/observe/refusals.h"
 #include "daemon/rpc/calls.h"
 #include "daemon/service/members/daemon_info.h"
 #include "daemon/service/members/membership.h"
@@ -16,8 +17,12 @@ namespace rueda::service {
 class AgentService {
  public:
   AgentService(const engine::LoopPoster& control_loop, engine::Engine& engine,
-               const Membership& membership, const DaemonInfo& info)
-      : control_loop_(control_loop), engine_(engine), membership_(membership), info_(info) {}
+               const Membership& membership, const DaemonInfo& info, observe::Refusals& refusals)
+      : control_loop_(control_loop),
+        engine_(engine),
+        membership_(membership),
+        info_(info),
+        refusals_(refusals) {}
 
   // Returns the service for the builder of the one server that it is part of.
   grpc::Service& grpc_service() { return service_; }
@@ -32,6 +37,7 @@ class AgentService {
   engine::Engine& engine_;
   const Membership& membership_;
   const DaemonInfo& info_;
+  observe::Refusals& refusals_;
 };
 
 }  // namespace rueda::service

@@ -312,6 +312,8 @@ TEST_F(GrpcServersTest, TheNetworkCannotAskForAProbe) {
   EXPECT_EQ(probe(network()).error_code(), grpc::StatusCode::PERMISSION_DENIED);
   EXPECT_EQ(probe(local(54'321)).error_code(), grpc::StatusCode::PERMISSION_DENIED)
       << "it takes the network of all nodes";
+  EXPECT_EQ(metrics_.daemon().refused_at_control.Value(), 1);
+  EXPECT_EQ(metrics_.daemon().refused_at_socket.Value(), 1);
   const grpc::Status asked = probe(local());
   EXPECT_EQ(asked.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
   EXPECT_NE(asked.error_message().find("--nodes of node n0 has 0"), std::string::npos)

@@ -43,6 +43,7 @@ TEST_F(GrpcServersTest, ARegistrationThatIsRefusedSaysWhy) {
   EXPECT_EQ(bad.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_NE(bad.error_message().find("a job id is"), std::string::npos) << bad.error_message();
   EXPECT_EQ(engine_.jobs().size(), 1u) << "the first one's stays";
+  EXPECT_EQ(metrics_.daemon().refused_at_socket.Value(), 2);
 }
 
 // The name was once acted upon before the engine had been asked whose job it is: any user could end
