@@ -77,5 +77,30 @@ TEST(CoreAllocation, AStepThatRepeatsAllocatesNoMoreForAThousandTensorsThanForTe
   EXPECT_LE(allocations_of_a_step(1000), of_ten + 10);
 }
 
+uint64_t allocations_of_a_check(const Plan& plan, bool is_sound) {
+  const uint64_t before = allocations_of_this_thread();
+  EXPECT_EQ(find_flaw(plan).empty(), is_sound);
+  return allocations_of_this_thread() - before;
+}
+
+// Each name that is looked at is put into a set, which allocates: so allocations count the steps.
+// Every name of the chain was once put into a set for each leaf.
+TEST(CoreAllocation, CheckingAPlanTakesStepsInProportionToItsBatches) {
+  for (const int length : {1'000, 10'000}) {
+    Plan chain;
+    for (int i = 0; i < length; ++i)
+      chain.batches.push_back({{tensor(std::to_string(i))}, i - 1, false});
+    for (size_t leaf = 0; leaf < kMaxBranchesOfAPlan; ++leaf) {
+      chain.batches.push_back({{tensor("leaf" + std::to_string(leaf))}, length - 1, true});
+    }
+    EXPECT_LE(allocations_of_a_check(chain, true), 8 * chain.batches.size());
+    // All batches begin a round, and end one: there was once a number for each pair of them.
+    Plan roots;
+    for (int i = 0; i < length; ++i)
+      roots.batches.push_back({{tensor(std::to_string(i))}, kPlanStart, true});
+    EXPECT_LE(allocations_of_a_check(roots, false), 8 * roots.batches.size());
+  }
+}
+
 }  // namespace
 }  // namespace rueda::core

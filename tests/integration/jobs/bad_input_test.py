@@ -197,6 +197,21 @@ class NeighbourTest(IntegrationTest):
         os.kill(hostile.pid_of(0), 15)
         hostile.exit_codes()
 
+    def test_a_file_of_a_file_system_that_does_not_answer(self):
+        if os.geteuid() != 0 or not os.path.exists("/dev/fuse"):
+            self.skipTest("only root can mount a file system of its own, where there is /dev/fuse")
+        [daemon] = self.start_daemons("alpha")
+        hostile = self.start_job([daemon], [1], raw_rank("fuse"))
+        [said] = hostile.wait_for(0, "^(lingers|cannot be): .*").groups()
+        if said == "cannot be":
+            self.skipTest("mount is not allowed here")
+        self.assert_job_runs([daemon], [2])
+        self.assertTrue(wait_until(lambda: daemon.metric("rueda_abandoned_doors_total") >= 1))
+        daemon.wait_for(r"a descriptor of user \d+ keeps whoever closes it waiting")
+        self.assert_job_runs([daemon], [2])
+        os.kill(hostile.pid_of(0), 15)
+        hostile.exit_codes()
+
     def test_a_user_who_takes_all_connections(self):
         if os.geteuid() != 0:
             self.skipTest("only root can become another user")

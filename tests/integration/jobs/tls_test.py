@@ -5,7 +5,9 @@ job runs."""
 import grp
 import json
 import os
+import re
 import shutil
+import socket
 import ssl
 import subprocess
 import time
@@ -25,6 +27,7 @@ class TlsTest(IntegrationTest):
         super().setUp()
         self.authority = os.path.join(self.folder, "authority")
         self.make_authority(self.authority)
+        self.prometheus = self.issue("metrics", "prometheus")
 
     # --- Certificates ----------------------------------------------------------------------------
 
@@ -76,6 +79,14 @@ class TlsTest(IntegrationTest):
             with error:
                 return error.code, error.read().decode()
 
+    def metric(self, daemon, name, label):
+        """Returns a series of a daemon's metrics."""
+        text = self.https(daemon, "/metrics", self.prometheus)[1]
+        return float(re.search(rf"(?m)^{name}\{{{re.escape(label)}\}} (\S+)$", text).group(1))
+
+    def refused(self, daemon, at):
+        return self.metric(daemon, "rueda_refused_requests_total", f'at="{at}"')
+
     def serial(self, daemon, which):
         """Returns the serial number of the certificate that a port shows."""
         run = subprocess.run(["openssl", "s_client", "-connect", daemon.addresses[which], "-alpn", "h2"], input="", capture_output=True,
@@ -88,7 +99,7 @@ class TlsTest(IntegrationTest):
     def test_a_job_runs_and_each_role_gets_what_it_may(self):
         daemons = alpha, _ = self.start_with_certificate("alpha"), self.start_with_certificate("beta")
         self.assert_job_runs(daemons, [1, 1])
-        operator, metrics, node = self.issue("operator", "ada"), self.issue("metrics", "prometheus"), self.issue("node", "gamma")
+        operator, metrics, node = self.issue("operator", "ada"), self.prometheus, self.issue("node", "gamma")
         code, output = self.ask(alpha, "--json", "status", bundle=operator)
         self.assertEqual(code, 0, output)
         status = json.loads(output)
@@ -101,10 +112,15 @@ class TlsTest(IntegrationTest):
             code, output = self.ask(alpha, "jobs", bundle=bundle)
             self.assertEqual(code, 1, output)
             self.assertIn("operator's certificate", output)
+        for name in ("prometheus", "gamma"):
+            alpha.wait_for(rf"control port: refused 127\.0\.0\.1, {name}: .*operator's certificate")
+        self.assertEqual(self.refused(alpha, "control"), 2)
         for bundle, expected in ((operator, 200), (metrics, 200), (node, 403), (None, 403)):
             code, body = self.https(alpha, "/metrics", bundle)
             self.assertEqual(code, expected, body)
         self.assertIn("rueda_insecure 0", self.https(alpha, "/metrics", metrics)[1])
+        alpha.wait_for(r"HTTP port: refused 127\.0\.0\.1: ")
+        self.assertEqual(self.refused(alpha, "http"), 2)
         for path, body in (("/healthz", "ok\n"), ("/readyz", "ready\n")):
             self.assertEqual(self.https(alpha, path), (200, body))
 
@@ -118,25 +134,56 @@ class TlsTest(IntegrationTest):
         shutil.copy(os.path.join(self.authority, "ca.crt"), os.path.join(self.folder, "ca.crt"))
         with open(os.path.join(stranger, "ca.crt"), "a", encoding="utf-8") as file:
             file.write(harness.read_text(os.path.join(self.folder, "ca.crt")))
+        before = self.refused(alpha, "control")
         code, output = self.ask(alpha, "status", bundle=stranger)
         self.assertEqual(code, 1, output)
+        alpha.wait_for("control port: refused a TLS handshake: ")
+        self.assertGreater(self.refused(alpha, "control"), before)
         self.assertEqual(self.ask(alpha, "status", bundle=self.issue("operator", "ada"))[0], 0)
+
+    def test_what_is_no_tls_is_refused_at_both_ports(self):
+        alpha = self.start_with_certificate("alpha")
+        for which, says in (("control", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), ("http", b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")):
+            before = self.refused(alpha, which)
+            with socket.create_connection(("127.0.0.1", alpha.port(which)), timeout=harness.PATIENCE_S) as plain:
+                plain.sendall(says)
+                answer = b""
+                while piece := plain.recv(4096):
+                    answer += piece
+            self.assertNotIn(b"rueda", answer)
+            self.assertNotIn(b"HTTP/1.1", answer)
+            self.assertTrue(wait_until(lambda which=which, before=before: self.refused(alpha, which) > before))
+            alpha.wait_for(f"{'HTTP' if which == 'http' else which} port: refused ")
+        self.assert_job_runs([alpha], [1])
 
     def test_certificates_are_replaced_while_a_job_runs(self):
         daemons = alpha, beta = self.start_with_certificate("alpha"), self.start_with_certificate("beta")
         before = {(one, which): self.serial(one, which) for one in daemons for which in ("control", "http")}
         job = self.start_job(daemons, [1, 1], rank("init", "steps:100000000:1000", "shutdown"))
         self.assertTrue(wait_until(lambda: all(len(self.jobs_by_socket(one)) == 1 for one in daemons)))
+        # A link that was made anew would have begun with a hello.
+        links = {one: self.hellos(one) for one in daemons}
         for one in daemons:
             self.install(one.node_id)
         self.assertTrue(wait_until(lambda: all(self.serial(*key) != serial for key, serial in before.items()), LOOKS_AFTER_S))
         for one in daemons:
             self.assertEqual([entry["state"] for entry in self.jobs_by_socket(one)], ["running"])
+            self.assertEqual(self.hellos(one), links[one])
+            self.assertNotRegex(one.output(), "lost the control connection")
+        done = {one: self.operations(one) for one in daemons}
+        self.assertTrue(wait_until(lambda: all(self.operations(one) > done[one] + 10 for one in daemons)))
         for launcher in job.launchers:
             self.assertTrue(launcher.is_running(), job.output())
             launcher.send(harness.signal.SIGINT)
         job.exit_codes()
         self.assert_job_runs([alpha, beta], [1, 1])
+
+    def hellos(self, daemon):
+        return self.metric(daemon, "rueda_control_messages_total", 'direction="received",kind="membership"')
+
+    def operations(self, daemon):
+        [entry] = self.jobs_by_socket(daemon)
+        return int(entry["operations"])
 
     def jobs_by_socket(self, daemon):
         run = subprocess.run([program("ruedactl"), "--socket", daemon.socket, "--json", "jobs"], env=self.env, capture_output=True,

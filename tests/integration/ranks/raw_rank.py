@@ -3,11 +3,13 @@
 
 Run as: raw_rank.py HOW. The ways are the functions below."""
 
+import ctypes
 import os
 import signal
 import socket
 import struct
 import sys
+import threading
 
 from raw_client import ARENA_ADD, REPLY, STARTED, STATUS_FORMAT, VERSION, RawClient, submission, text_of
 
@@ -110,8 +112,70 @@ def lingering():
     far.close()
 
 
+class FuseFile:
+    """A file of a file system that this process serves. Whoever else closes it sleeps until this process ends."""
+
+    GETATTR, OPEN, FLUSH, INIT = 3, 14, 25, 26
+    UNANSWERED = (2, 36, 42)  # FORGET, INTERRUPT, BATCH_FORGET
+    HEADER = "<IIQQIIII"
+    ATTRIBUTES = struct.pack("<QQQQQQIIIIIIIIII", 1, 0, 0, 0, 0, 0, 0, 0, 0, 0o100666, 1, 0, 0, 0, 4096, 0)
+
+    def __init__(self, folder):
+        self.path = os.path.join(folder, "fuse")
+        with open(self.path, "wb"):
+            pass
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._device = os.open("/dev/fuse", os.O_RDWR)
+        self._check(self._libc.unshare(0x20000))  # CLONE_NEWNS: the mount goes with this process, however that ends
+        self._check(self._libc.mount(b"none", b"/", None, 0x44000, None))  # MS_REC | MS_PRIVATE
+        options = f"fd={self._device},rootmode=100666,user_id=0,group_id=0,allow_other"
+        self._check(self._libc.mount(b"fuse", self.path.encode(), b"fuse", 0, options.encode()))
+        threading.Thread(target=self._serve, daemon=True).start()
+        self.fd = os.open(self.path, os.O_RDONLY)
+
+    def _check(self, result):
+        if result != 0:
+            os.unlink(self.path)
+            print(f"cannot be: {os.strerror(ctypes.get_errno())}", flush=True)
+            sys.exit(0)
+
+    def _serve(self):
+        while True:
+            try:
+                request = os.read(self._device, 1 << 17)
+            except OSError:
+                return  # it is mounted no more
+            _, opcode, unique, _, _, _, thread, _ = struct.unpack_from(self.HEADER, request)
+            if opcode in self.UNANSWERED:
+                continue
+            if opcode == self.FLUSH and not os.path.exists(f"/proc/self/task/{thread}"):
+                continue  # it is the daemon that closes it
+            body = {self.INIT: struct.pack("<IIIIHHIIHHI28x", 7, 31, 0, 0, 1, 1, 1 << 16, 1, 1, 0, 0),
+                    self.GETATTR: struct.pack("<QII", 3600, 0, 0) + self.ATTRIBUTES, self.OPEN: struct.pack("<QII", 1, 0, 0)}
+            os.write(self._device, struct.pack("<IiQ", 16 + len(body.get(opcode, b"")), 0, unique) + body.get(opcode, b""))
+
+    def end(self):
+        os.close(self.fd)
+        self._libc.umount2(self.path.encode(), 2)
+        os.unlink(self.path)
+
+
+def fuse():
+    """Sends, in place of an arena, a file whose close sleeps for as long as this process likes."""
+    print(f"pid {os.getpid()}", flush=True)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    file = FuseFile(os.environ["TMPDIR"])
+    client, _ = attached()
+    client.send(ARENA_ADD, struct.pack("<QII", 4096, 0, 0), [file.fd] * 4)
+    _, _, text = struct.unpack(STATUS_FORMAT, client.receive_only(REPLY))
+    print(f"lingers: {text_of(text)}", flush=True)
+    signal.sigwait([signal.SIGTERM])
+    file.end()
+
+
 WAYS = {
     "lingering": lingering,
+    "fuse": fuse,
     "input-beyond": lambda: wild_record(offsets=(ARENA_BYTES, 0)),
     "output-beyond": lambda: wild_record(offsets=(0, ARENA_BYTES - 4)),
     "offset-wraps": lambda: wild_record(offsets=(2**64 - 4, 0)),

@@ -339,7 +339,7 @@ class HostileText : public ::testing::Test {
 
   // Ids of jobs are compared with those that there are before anything else is done with a message
   // (strangers_test.cc); the others have tests where they are read (strangers_test.cc,
-  // launcher_test.cc).
+  // engine_failure_test.cc).
   static const std::set<std::string>& read_elsewhere() {
     static const std::set<std::string> names = {
         "rueda.v1.JobMessage.job_id",       "rueda.v1.TimelineMessage.job_id",

@@ -77,6 +77,7 @@ TEST_F(CertificatesTest, NeitherMayItDial) {
   impostor.plane.acquire(alpha.address());
   EXPECT_TRUE(loop_.run_until([&] { return !impostor.events.lost.empty(); }));
   EXPECT_FALSE(alpha.is_up());
+  EXPECT_GE(alpha.metrics.daemon().refused_at_control.Value(), 1);
 }
 
 TEST_F(CertificatesTest, LinksEndWhenTheirPeersCertificateIsRevoked) {

@@ -1,5 +1,4 @@
 // Tests what launchers ask for, through real channels.
-#include "daemon/base/one_line.h"
 #include "tests/service/servers/grpc_servers.h"
 
 namespace rueda::service {
@@ -124,26 +123,6 @@ TEST_F(GrpcServersTest, ALauncherHearsHowItsJobFails) {
   EXPECT_EQ(event.failed().text(), "rank 0 exited with status 3");
   EXPECT_EQ(event.failed().origin_node(), "n0");
   EXPECT_EQ(event.failed().origin_rank(), 0);
-}
-
-// It is in the log, in the status, and on the terminals of the job's other ranks.
-TEST_F(GrpcServersTest, WhatALauncherSaysOfARankIsOneLine) {
-  for (const std::string& text :
-       {std::string("gone\n2026-11-26 error forged \x1b[2J"), std::string(1 << 20, 'x')}) {
-    Launcher launcher(loop_, local());
-    launcher.ask_for(spec("job"));
-    ASSERT_TRUE(launcher.next().has_registered());
-    v1::AgentRequest request;
-    request.mutable_rank_failed()->set_text(text);
-    launcher.ask(request);
-    const v1::AgentEvent event = launcher.next();
-    ASSERT_TRUE(event.has_failed());
-    EXPECT_TRUE(is_one_line(event.failed().text())) << event.failed().text();
-    EXPECT_LE(event.failed().text().size(), 1024u);
-    EXPECT_EQ(engine_.jobs()[0].error, event.failed().text());
-    EXPECT_TRUE(launcher.leave().ok());
-    EXPECT_TRUE(loop_.run_until([&] { return engine_.jobs().empty(); }));
-  }
 }
 
 TEST_F(GrpcServersTest, ALauncherThatSaysNothingUsefulHarmsNobody) {
