@@ -137,6 +137,31 @@ def bad_tests(path, text, root=ROOT):
 
 
 
+ATTACKS = 15
+
+
+def bad_attacks(text, root=ROOT):
+    """Yields what is wrong with attacks.md: each attack is numbered, each row of its table names tests, and each of those is a case."""
+    parts = re.findall(r"(?ms)^## (\d+)\. [^\n]*\n(.*?)(?=^## |\Z)", text)
+    if [int(number) for number, _ in parts] != list(range(1, ATTACKS + 1)):
+        yield f"the attacks are not numbered from 1 to {ATTACKS}"
+    for number, part in parts:
+        rows = re.findall(r"(?m)^\| (?!-)(.*) \|$", part)[1:]
+        if not rows:
+            yield f"attack {number} has no rows"
+        for row in rows:
+            named = NAMED_TESTS.findall(row.rsplit(" | ", 1)[-1])
+            if not named:
+                yield f"attack {number}: no test in the row {row}"
+            for file, names in named:
+                with open(os.path.join(root, file), encoding="utf-8") as source:
+                    known = source.read()
+                for name in re.findall(r"\w+", names):
+                    case = rf"\bTEST\w*\(\s*(?:\w+,\s*)?{name}\b|\bdef {name}\(|\bint {name}\("
+                    if not re.search(case, known):
+                        yield f"attack {number}: {name} is no case of {file}"
+
+
 DECISION = re.compile(r"(\d{4})-[\w-]+\.md$")
 INDEX_ROW = re.compile(r"(?m)^\| (\d+) \| \[([^\]]*)\]\(([^)]*)\) \|.*\| ([^|]*) \|$")
 
@@ -281,6 +306,16 @@ class PlantedMistakes(unittest.TestCase):
         self.assertEqual(list(bad_citations("a.h", "// See " "decisions/0001-a.md, and decision" " 1.", {1})), [])
         self.assertEqual(list(bad_citations("a.h", "// Decision" " 2.", {1})), ["a.h: cites decision 2, which is not there"])
 
+    def test_an_attack_without_a_test_is_found(self):
+        row = "| a | b | `tests/docs_test.py`: `test_a_dead_link_and_a_heading_that_is_not_there` |\n"
+        page = "".join(f"## {number}. It\n\n| attack | holds | test |\n|---|---|---|\n{row}\n" for number in range(1, ATTACKS + 1))
+        self.assertEqual(list(bad_attacks(page)), [])
+        self.assertEqual(list(bad_attacks(page.replace("## 3.", "## 4."))), [f"the attacks are not numbered from 1 to {ATTACKS}"])
+        self.assertEqual(list(bad_attacks(page.replace(row, "| a | b | nothing |\n", 1))), ["attack 1: no test in the row a | b | nothing"])
+        self.assertEqual(list(bad_attacks(page.replace("`test_a_dead_link_and_a", "`a_dead_link_and_a", 1))),
+                         ["attack 1: a_dead_link_and_a_heading_that_is_not_there is no case of tests/docs_test.py"])
+        self.assertEqual(list(bad_attacks(page.replace(row, "", 1))), ["attack 1 has no rows"])
+
     def test_a_test_that_is_not_there_is_found(self):
         name = "Unheard" + "Of"
         self.assertEqual(list(bad_tests("x.md", f"`tests/docs_test.py`: `Planted`, `{name}`")),
@@ -301,6 +336,9 @@ class Documents(unittest.TestCase):
 
     def test_tests_exist(self):
         self.assert_none([line for path, text in documents() for line in bad_tests(path, text)])
+
+    def test_attacks_have_their_tests(self):
+        self.assert_none(list(bad_attacks(read("docs", "attacks.md"))))
 
     def test_rules_have_their_scenarios_and_checkers(self):
         sim = os.path.join(ROOT, "tests", "sim")

@@ -28,6 +28,18 @@ bool is_host_character(char c) {
          std::string_view(".-_:%").find(c) != std::string_view::npos;
 }
 
+// Returns whether the address is a link-local one of IPv4. No node is reached at such an address,
+// but clouds give a machine's credentials away there (169.254.169.254) to whoever asks from it.
+bool is_link_local_v4(const sockaddr& address) {
+  if (address.sa_family == AF_INET6) {
+    const in6_addr& v6 = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+    return IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 169 && v6.s6_addr[13] == 254;
+  }
+  if (address.sa_family != AF_INET) return false;
+  const in_addr& v4 = reinterpret_cast<const sockaddr_in&>(address).sin_addr;
+  return ntohl(v4.s_addr) >> 16 == (169u << 8 | 254u);
+}
+
 // Returns text such as "1.2.3.4", "2001:db8::1" or "fe80::1%eth0", or "" if the address is of
 // neither family.
 std::string numeric_text(const sockaddr& address, socklen_t bytes) {
@@ -104,8 +116,13 @@ Result<std::string> dial_target(const HostPort& address) {
   }
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> holder(found, &::freeaddrinfo);
   std::vector<std::string> hosts;
+  bool was_link_local = false;
   for (const addrinfo* one = found; one != nullptr && hosts.size() < kMaxAddresses;
        one = one->ai_next) {
+    if (is_link_local_v4(*one->ai_addr)) {
+      was_link_local = true;
+      continue;
+    }
     std::string host = numeric_text(*one->ai_addr, one->ai_addrlen);
     const bool is_new = std::find(hosts.begin(), hosts.end(), host) == hosts.end();
     if (!host.empty() && is_new) hosts.push_back(std::move(host));
@@ -120,6 +137,12 @@ Result<std::string> dial_target(const HostPort& address) {
     out += join_host_port(has_v6 && !is_v6(host) ? "::ffff:" + host : host, address.port);
   }
   if (!out.empty()) return out;
+  if (was_link_local) {
+    return Status(
+        Code::kInvalidArgument,
+        "\"" + address.host +
+            "\" is a link-local address, which is not dialled: give the node another one");
+  }
   return Status(Code::kUnavailable,
                 "the host name \"" + address.host + "\" has neither an IPv4 nor an IPv6 address");
 }

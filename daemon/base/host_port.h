@@ -36,8 +36,8 @@ bool is_loopback(const std::string& host);
 
 // Returns what gRPC has to connect to: the addresses of a host, as getaddrinfo() has them, in its
 // order. gRPC's own resolver waits for name servers although /etc/hosts has the name, and takes
-// hosts called "dns" or "unix" for schemes. The call blocks for as long as the system's resolver
-// does.
+// hosts called "dns" or "unix" for schemes. Link-local addresses of IPv4 are left out. The call
+// blocks for as long as the system's resolver does.
 Result<std::string> dial_target(const HostPort& address);
 
 }  // namespace rueda

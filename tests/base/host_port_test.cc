@@ -55,6 +55,15 @@ TEST(HostPort, GrpcIsGivenAddresses) {
                     "ipv6:[::ffff:127.0.0.1]:80,[::1]:80"));
 }
 
+TEST(HostPort, WhereMachinesKeepWhatTheyTellThemselvesIsNotDialled) {
+  for (const char* const host : {"169.254.169.254", "169.254.0.1", "::ffff:169.254.169.254"}) {
+    const Status status = dial_target({host, 80}).status();
+    EXPECT_EQ(status.code(), Code::kInvalidArgument) << host;
+    EXPECT_THAT(status.message(), HasSubstr("is a link-local address, which is not dialled"));
+  }
+  EXPECT_TRUE(dial_target({"169.253.169.254", 80}).is_ok());
+}
+
 TEST(HostPort, AnUnknownNameIsNamed) {
   const Status status = dial_target({"no..such", 80}).status();
   EXPECT_EQ(status.code(), Code::kUnavailable);

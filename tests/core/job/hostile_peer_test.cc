@@ -1,5 +1,6 @@
 // Tests a coordinator or a member that holds the job's token and breaks the protocol. Whatever it
 // says, the job ends with a Status, and nothing is launched that the ranks here did not agree to.
+#include <functional>
 #include <optional>
 #include <set>
 #include <utility>
@@ -60,27 +61,33 @@ class HostilePeerTest : public testing::Test {
 constexpr Seq kFirst{first_of(Track::kLockable)};
 constexpr Seq kFirstDecreed{first_of(Track::kDecreed)};
 
+// Returns a tensor, and others that may not share a batch with it, each for another reason.
+std::pair<DescriptorPtr, std::vector<DescriptorPtr>> unlike_tensors() {
+  const auto other = [](const std::function<void(TensorDescriptor&)>& change) {
+    return tensor("b", 8192, [&](TensorDescriptor& t) {
+      t.dtype = DType::kInt64;
+      change(t);
+    });
+  };
+  const auto of_kind = [&](CollectiveKind kind, Rank root = Rank{-1}) {
+    return other([&](TensorDescriptor& t) {
+      t.kind = kind;
+      t.root = root;
+    });
+  };
+  return {tensor("a", 8192, [](TensorDescriptor& t) { t.dtype = DType::kInt64; }),
+          {other([](TensorDescriptor& t) { t.dtype = DType::kUInt8; }),
+           other([](TensorDescriptor& t) { t.op = ReduceOp::kMax; }),
+           other([](TensorDescriptor& t) { t.op = ReduceOp::kAdasum; }),
+           other([](TensorDescriptor& t) { t.memory = MemorySpace::kDevice; }),
+           of_kind(CollectiveKind::kAllgather), of_kind(CollectiveKind::kReduceScatter),
+           of_kind(CollectiveKind::kReduce, Rank{1})}};
+}
+
 // The second tensor's 8 KiB were once read and written as 64 KiB, by the first tensor's dtype: into
 // another user's memory.
 TEST_F(HostilePeerTest, UnlikeTensorsAreNoBatch) {
-  const auto kinds = [](CollectiveKind kind) {
-    return tensor("b", 8192, [&](TensorDescriptor& t) { t.kind = kind; });
-  };
-  const DescriptorPtr first =
-      tensor("a", 8192, [](TensorDescriptor& t) { t.dtype = DType::kInt64; });
-  const std::vector<DescriptorPtr> others = {
-      tensor("b", 8192, [](TensorDescriptor& t) { t.dtype = DType::kUInt8; }),
-      tensor("b", 8192,
-             [](TensorDescriptor& t) {
-               t.dtype = DType::kInt64;
-               t.op = ReduceOp::kMax;
-             }),
-      tensor("b", 8192,
-             [](TensorDescriptor& t) {
-               t.dtype = DType::kInt64;
-               t.memory = MemorySpace::kDevice;
-             }),
-      kinds(CollectiveKind::kAllgather), kinds(CollectiveKind::kReduceScatter)};
+  const auto [first, others] = unlike_tensors();
   for (const DescriptorPtr& other : others) {
     for (const bool is_swapped : {false, true}) {
       start();
@@ -94,16 +101,37 @@ TEST_F(HostilePeerTest, UnlikeTensorsAreNoBatch) {
 }
 
 TEST_F(HostilePeerTest, UnlikeTensorsAreNoBatchOfAPlan) {
-  start(Coordination::kLocked);
-  Lock lock;
-  lock.generation = 1;
-  lock.first = kFirst;
-  lock.plan.batches = {{{tensor("a", 8192, [](TensorDescriptor& t) { t.dtype = DType::kInt64; }),
-                         tensor("b", 8192, [](TensorDescriptor& t) { t.dtype = DType::kUInt8; })},
-                        kPlanStart,
-                        true}};
-  say(lock);
-  expect_end("tensor \"a\" and tensor \"b\" in one batch");
+  const auto [first, others] = unlike_tensors();
+  for (const DescriptorPtr& other : others) {
+    for (const bool is_swapped : {false, true}) {
+      start(Coordination::kLocked);
+      said_ = 0;
+      Lock lock;
+      lock.generation = 1;
+      lock.first = kFirst;
+      lock.plan.batches = {
+          {is_swapped ? std::vector{other, first} : std::vector{first, other}, kPlanStart, true}};
+      say(lock);
+      expect_end("in one batch, which differ in more than name and shape");
+    }
+  }
+}
+
+// Two roots in one batch: the first one's was once taken for both.
+TEST_F(HostilePeerTest, BroadcastsOfTwoRootsAreNoBatch) {
+  start();
+  const auto of_root = [](const std::string& name, int root) {
+    return tensor(name, 4, [&](TensorDescriptor& t) {
+      t.kind = CollectiveKind::kBroadcast;
+      t.root = Rank{root};
+    });
+  };
+  const DescriptorPtr a = of_root("a", 0);
+  const DescriptorPtr b = of_root("b", 2);
+  submit(a);
+  submit(b);
+  decree(kFirstDecreed, {a, b});
+  expect_end("in one batch");
 }
 
 TEST_F(HostilePeerTest, ABroadcastIsInNoPlan) {
