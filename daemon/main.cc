@@ -41,6 +41,7 @@
 #include "daemon/gpu/worker/process.h"
 #include "daemon/logging.h"
 #include "daemon/observe/http_server.h"
+#include "daemon/observe/refusals.h"
 #include "daemon/reduce/kernels.h"
 #include "daemon/rpc/credentials.h"
 #include "daemon/security/certificates/tls_folder.h"
