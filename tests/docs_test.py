@@ -360,7 +360,8 @@ class Documents(unittest.TestCase):
     @needs_build
     def test_flags_exist(self):
         text = "".join(help_of(program) for program in PROGRAMS)
-        text += "".join(help_of("rueda-bench", command) for command in BENCH_COMMANDS) + help_of("ruedactl", "jobs")
+        text += "".join(help_of("rueda-bench", command) for command in BENCH_COMMANDS)
+        text += "".join(help_of("ruedactl", command) for command in ("jobs", "end"))
         text += "".join(help_of("rueda-gpu-job-bench", command) for command in ("rate", "latency", "growth"))
         for tool in ("autotune.py", "compare.py", "growth.py", "jitter.py", "scale.py", "train.py"):
             text += subprocess.run([sys.executable, os.path.join(ROOT, "bench", tool), "--help"],

@@ -110,7 +110,7 @@ v1::AgentRequest job_request(const JobRegistration& registration) {
 }
 
 JobFailure failure_from(const v1::JobFailed& message) {
-  JobFailure out{message.text(), message.origin_node(), std::nullopt};
+  JobFailure out{message.text(), message.origin_node(), std::nullopt, message.is_by_request()};
   if (message.origin_rank() >= 0) out.origin_rank = Rank(message.origin_rank());
   return out;
 }

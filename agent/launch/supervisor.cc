@@ -337,8 +337,26 @@ Actions Supervisor::on_rank_exit(Rank rank, const ExitStatus& status, int64_t no
   return out;
 }
 
+Actions Supervisor::on_ended_by_request(const std::string& line) {
+  if (phase_ >= Phase::kStoppingDaemons || user_signal_count_ > 0 ||
+      std::exchange(is_ended_by_request_, true)) {
+    return {};
+  }
+  if (phase_ == Phase::kStarting) return on_start_failed(kEndedByRequest, line);
+  Actions out;
+  out.emplace_back(Say{line + "; ending the job"});
+  if (phase_ == Phase::kRunning) {
+    begin_ending(kEndedByRequest, out);
+    end_if_none_runs(out);
+  }
+  exit_code_ = kEndedByRequest;
+  wants_rank_code_ = false;
+  return out;
+}
+
 Actions Supervisor::on_job_failed(const std::string& reporting_node, const JobFailure& failure) {
   const std::string line = "the daemon of node " + reporting_node + " reports: " + failure.text;
+  if (failure.is_by_request) return on_ended_by_request(line);
   if (phase_ == Phase::kStarting) return on_start_failed(1, line);
   if (phase_ != Phase::kRunning) return {};
   Actions out;

@@ -114,7 +114,12 @@ struct JobFailure {
   std::string text;
   std::string origin_node;
   std::optional<Rank> origin_rank;
+  bool is_by_request = false;  // Somebody has ended the job, for good.
 };
+
+// The exit code of the launcher of a job that somebody has ended, whatever its ranks make of it: it
+// is that of a job that was ended from outside by SIGTERM.
+inline constexpr int kEndedByRequest = 143;
 
 class Supervisor {
  public:
@@ -201,6 +206,8 @@ class Supervisor {
   void signal_running_ranks(int signal, Actions& out);
   void begin_ending(int exit_code, Actions& out);
   void on_rank_failed(Rank rank, const ExitStatus& status, Actions& out);
+  // Somebody has ended the job, as ranks may have shown already by their own ends.
+  Actions on_ended_by_request(const std::string& line);
   // A rank of an elastic job died while the job runs. Returns false if the job cannot go on.
   bool go_on_without(Rank rank, const ExitStatus& status, int64_t now_ms, Actions& out);
   // The daemon of a node is lost, for this reason, while the job runs. Returns false if the job
@@ -228,6 +235,7 @@ class Supervisor {
   Phase phase_ = Phase::kStarting;
   int exit_code_ = 0;
   int user_signal_count_ = 0;
+  bool is_ended_by_request_ = false;
   std::map<Rank, RankState> ranks_;
   std::map<std::string, NodeState> nodes_;
   std::optional<size_t> slots_;       // How many are wanted here, if a list of hosts says so.

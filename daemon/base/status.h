@@ -39,6 +39,8 @@ const char* to_string(Code code);
 struct Origin {
   std::string node_id;
   std::optional<Rank> rank;
+  // Somebody has asked for the end of the job, which is then nobody's fault, and final.
+  bool is_by_request = false;
 
   bool operator==(const Origin&) const = default;
 };

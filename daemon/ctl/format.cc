@@ -324,6 +324,11 @@ std::string probe_table(const v1::ProbeReply& reply) {
   return out + "ring without racks: " + joined(reply.ring(), ", ") + "\n";
 }
 
+std::string end_text(const v1::EndJobReply& reply) {
+  return "job " + reply.job_id() + " of " + std::to_string(reply.nodes()) +
+         (reply.nodes() == 1 ? " node" : " nodes") + " is over: " + reply.text() + "\n";
+}
+
 std::string timeline_text(const v1::RequestTimelineReply& reply) {
   return "told job " + reply.job_id() + ": its launcher on node 0 says where the file is\n";
 }

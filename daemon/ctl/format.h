@@ -35,5 +35,6 @@ std::string stalls_table(const v1::ListStallsReply& reply);
 // Rates are in Gbit/s.
 std::string probe_table(const v1::ProbeReply& reply);
 std::string timeline_text(const v1::RequestTimelineReply& reply);
+std::string end_text(const v1::EndJobReply& reply);
 
 }  // namespace rueda::ctl

@@ -1,4 +1,4 @@
-// ruedactl: asks a daemon for its state, and reads timelines.
+// ruedactl: asks a daemon for its state, ends jobs, and reads timelines.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -280,6 +280,10 @@ int main(int argc, char** argv) {
   const CLI::App* const probes = app.add_subcommand(
       "probe",
       "Measures the bandwidths between its --nodes, which order the rings of jobs to come");
+  v1::EndJobRequest ended;
+  CLI::App* const end = app.add_subcommand("end", "Ends a job on all its nodes, for good");
+  end->add_option("job", *ended.mutable_job_id(), "Its id")->required();
+  end->add_option("--reason", *ended.mutable_reason(), "Why, for those whose job it is");
   TraceArguments trace;
   const TraceCommands traces = add_trace_commands(app, trace);
   app.add_subcommand("peers", "The other daemons that it knows");
@@ -302,6 +306,7 @@ int main(int argc, char** argv) {
   if (*stalls) return ask(arguments, &v1::Admin::Stub::ListStalls, &ctl::stalls_table);
   if (*doctor) return examine(arguments);
   if (*probes) return probe(arguments);
+  if (*end) return ask(arguments, &v1::Admin::Stub::EndJob, &ctl::end_text, ended);
   if (*traces.start || *traces.stop) {
     return request_timeline(arguments, trace, static_cast<bool>(*traces.start));
   }

@@ -30,6 +30,7 @@ constexpr Scopes kAllAtSocket{kNothing, kNothing, kNothing, kNothing,
 constexpr Scopes kOfDaemon{kNothing, kAll, kAll, kNothing, kNothing, kAll, kAll, kAll};
 constexpr Scopes kOfJobs{kNothing, kNothing, kAll, kNothing, kNothing, kAll, kOwn, kAll};
 constexpr Scopes kOperators{kNothing, kNothing, kNothing, kNothing, kNothing, kAll, kNothing, kAll};
+constexpr Scopes kEnders{kNothing, kNothing, kNothing, kNothing, kNothing, kAll, kOwn, kAll};
 constexpr Scopes kPeers{kNothing, kAll, kAll, kAll, kNothing, kNothing, kNothing, kNothing};
 constexpr Scopes kAnybody{kAll, kAll, kAll, kAll, kAll, kAll, kAll, kAll};
 // What carries frames asks for proofs by itself.
@@ -53,6 +54,10 @@ constexpr std::array<Rule, kActions> kRules{{
      "has an operator's certificate"},
     {Action::kRequestTimeline, "rueda.v1.Admin/RequestTimeline", kAtSocket,
      "timelines are asked for over the daemon's unix socket alone"},
+    {Action::kEndJob, "rueda.v1.Admin/EndJob", kEnders,
+     "a job is ended by its user, by root, the user that the daemon runs as, and members of "
+     "--admin-group, over the unix socket of the daemon of one of its nodes; over the network by "
+     "who has an operator's certificate"},
     {Action::kLinkDaemons, "rueda.v1.Control/Link", kPeers, kForPeers},
     {Action::kReceiveMeasurement, "rueda.v1.Probe/Receive", kPeers, kForPeers},
     {Action::kSendMeasurement, "rueda.v1.Probe/Send", kPeers, kForPeers},

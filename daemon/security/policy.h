@@ -46,6 +46,7 @@ enum class Action : uint8_t {
   kReadStalls,
   kProbeNodes,
   kRequestTimeline,
+  kEndJob,
   kLinkDaemons,
   kReceiveMeasurement,
   kSendMeasurement,
@@ -58,7 +59,7 @@ enum class Action : uint8_t {
   kAskHealth,
   kAskReadiness,
 };
-inline constexpr size_t kActions = 20;
+inline constexpr size_t kActions = 21;
 
 enum class Scope : uint8_t {
   kNothing,

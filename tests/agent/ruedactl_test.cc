@@ -255,6 +255,17 @@ TEST(Format, NumbersForPeople) {
   EXPECT_EQ(ctl::duration_text(-1), "0s");
 }
 
+TEST(Format, AnEndedJobHasItsNodesAndItsReason) {
+  v1::EndJobReply reply;
+  reply.set_job_id("train");
+  reply.set_nodes(1);
+  reply.set_text("the job was ended by user 7 on node a");
+  EXPECT_EQ(ctl::end_text(reply),
+            "job train of 1 node is over: the job was ended by user 7 on node a\n");
+  reply.set_nodes(2);
+  EXPECT_THAT(ctl::end_text(reply), HasSubstr("of 2 nodes is over"));
+}
+
 class RuedactlTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -324,6 +335,7 @@ TEST_F(RuedactlTest, NamesAMissingDaemonAndWrongUsage) {
   EXPECT_THAT(address.err(), HasSubstr("127.0.0.1:1"));
   for (const std::vector<std::string>& words : {std::vector<std::string>{},
                                                 {"nonsense"},
+                                                {"end"},
                                                 {"status", "--bogus"},
                                                 {"status", "--socket", "@a", "--address", "a:1"}}) {
     std::vector<std::string> argv{kRuedactl};

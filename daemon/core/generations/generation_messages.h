@@ -5,6 +5,7 @@
 #include <string>
 #include <variant>
 
+#include "daemon/base/status.h"
 #include "daemon/core/generations/generation.h"
 #include "daemon/core/messages/recovery_messages.h"
 #include "daemon/core/model/settings.h"
@@ -55,12 +56,19 @@ struct LearnGeneration {
   GenerationPtr generation;
 };
 
+// Somebody has ended the job: no generation follows, whatever else is known. Who hears it tells
+// all others, and answers with the same.
+struct EndGenerations {
+  Status why;
+  bool is_answer = false;
+};
+
 struct GenerationMessage {
   MemberId from;
   std::string from_address;  // Where the sender can be reached: "host:port".
   Epoch epoch;  // The epoch that the sender wants to form: one more than that which it knows.
   std::variant<Present, Heard, PrepareGeneration, PromiseGeneration, AcceptGeneration,
-               AcceptedGeneration, RefuseGeneration, LearnGeneration>
+               AcceptedGeneration, RefuseGeneration, LearnGeneration, EndGenerations>
       body;
 };
 

@@ -14,6 +14,10 @@ using Phase = BallotProposer<GenerationPtr, NoReport>::Phase;
 
 // No job comes near it. A round beyond it is a mistake, or meant to leave no round for others.
 constexpr uint64_t kMaxRound = uint64_t{1} << 32;
+// An end is told to nodes that do not answer for so long.
+constexpr TicksMs kEndIsToldForMs = 600'000;
+// It is told ever more rarely, down to once in so many times the silence.
+constexpr TicksMs kEndIsToldEvery = 4;
 // Of so many nodes it is kept what they have said. A job's nodes may be followed by others.
 constexpr size_t kMaxNodesHeard = 4 * static_cast<size_t>(limits::kMaxNodes);
 
@@ -111,7 +115,7 @@ void Generations::finish(TicksMs now, Slot slot, GenerationsOutput& output) {
 }
 
 void Generations::leave(GenerationsOutput& output) {
-  if (!finished_ || !known_) return;
+  if (!finished_ || !known_ || was_ended()) return;
   send_present_to_all(output);
   tell_newcomers(output);
 }
@@ -176,9 +180,7 @@ std::string Generations::refusal_of(const Present& present) const {
 
 // A member is one whose settings have been compared: who refuses it is wrong.
 void Generations::on_refused(const std::string& why, GenerationsOutput& output) {
-  if (state_ != State::kOutside) return;
-  output.over = Status(Code::kMismatch, why);
-  state_ = State::kOver;
+  if (state_ == State::kOutside) give_up(Status(Code::kMismatch, why), output);
 }
 
 void Generations::tell_of_newcomers(TicksMs now, GenerationsOutput& output) {
@@ -310,6 +312,56 @@ void Generations::note_word(TicksMs now, NodeIndex from) {
   leader_ = from;
   leader_heard_ = now;
   proposer_.give_up();
+}
+
+// --- The end -------------------------------------------------------------------------------------
+
+void Generations::give_up(Status why, GenerationsOutput& output) {
+  state_ = State::kOver;
+  why_over_ = std::move(why);
+  output.over = why_over_;
+}
+
+void Generations::end(TicksMs now, const Status& why, GenerationsOutput& output) {
+  if (was_ended()) return;
+  note_end(now, why, output);
+  tell_end(now, output);
+}
+
+void Generations::note_end(TicksMs now, const Status& why, GenerationsOutput& output) {
+  if (state_ == State::kOver) {
+    why_over_ = why;  // It is over here already, and others hear from here why.
+  } else if (!RUEDA_MUTANT(kEndNotFinal)) {
+    give_up(why, output);
+  }
+  ended_at_ = now;
+  if (RUEDA_MUTANT(kEndNotTold)) return;
+  untold_.insert(contacts_.begin(), contacts_.end());
+  for (const auto& [node_id, heard] : newcomers_) untold_.insert(heard.said.offer.control_address);
+  // They may have begun it, of which this node has not heard.
+  if (const GenerationPtr& accepted = acceptor_.accepted()) {
+    for (const GenerationNode& node : accepted->nodes) untold_.insert(node.control_address);
+  }
+  untold_.erase(control_address_);
+}
+
+void Generations::tell_end(TicksMs now, GenerationsOutput& output) {
+  const TicksMs ended_for = now - *ended_at_;
+  if (ended_for > kEndIsToldForMs) return untold_.clear();
+  // Who does not answer at once cannot be reached, or does not know the job any more.
+  next_present_ =
+      now + std::clamp(ended_for / 4, options_.interval_ms,
+                       std::max(options_.interval_ms, kEndIsToldEvery * options_.silence_ms));
+  for (const std::string& to : untold_) send(to, EndGenerations{why_over_, false}, output);
+}
+
+void Generations::on(TicksMs now, const GenerationMessage& message, const EndGenerations& ended,
+                     GenerationsOutput& output) {
+  const bool is_news = !was_ended();
+  if (is_news) note_end(now, ended.why, output);
+  untold_.erase(message.from_address);
+  if (!ended.is_answer) send(message.from_address, EndGenerations{why_over_, true}, output);
+  if (is_news) tell_end(now, output);
 }
 
 // --- The next generation -------------------------------------------------------------------------
@@ -472,7 +524,12 @@ void Generations::adopt(TicksMs now, GenerationPtr next, GenerationsOutput& outp
 
 void Generations::on_message(TicksMs now, const GenerationMessage& message,
                              GenerationsOutput& output) {
-  if (state_ == State::kOver || message.from.node_id == self_.node_id) return;
+  if (message.from.node_id == self_.node_id) return;
+  if (const auto* ended = std::get_if<EndGenerations>(&message.body)) {
+    return on(now, message, *ended, output);
+  }
+  if (was_ended()) return send(message.from_address, EndGenerations{why_over_, false}, output);
+  if (state_ == State::kOver) return;
   if (const auto* learn = std::get_if<LearnGeneration>(&message.body)) {
     contact_since_ = now;
     if (learn->generation == nullptr || !learn->generation->layout().is_ok()) return;
@@ -508,7 +565,8 @@ void Generations::on_message(TicksMs now, const GenerationMessage& message,
       [&](const auto& body) {
         using Body = std::decay_t<decltype(body)>;
         if constexpr (!std::is_same_v<Body, Present> && !std::is_same_v<Body, Heard> &&
-                      !std::is_same_v<Body, LearnGeneration>) {
+                      !std::is_same_v<Body, LearnGeneration> &&
+                      !std::is_same_v<Body, EndGenerations>) {
           on(now, from, body, output);
         }
       },
@@ -595,7 +653,7 @@ void Generations::on(TicksMs now, NodeIndex, const RefuseGeneration& refuse, Gen
 // --- Time ----------------------------------------------------------------------------------------
 
 std::optional<TicksMs> Generations::wakes_at() const {
-  const bool speaks = state_ == State::kForming || !listener().empty();
+  const bool speaks = state_ == State::kForming || !listener().empty() || !untold_.empty();
   std::optional<TicksMs> at;
   if (speaks) at = next_present_;
   if (waits_since_ && state_ != State::kRunning && state_ != State::kOver) {
@@ -607,6 +665,7 @@ std::optional<TicksMs> Generations::wakes_at() const {
 
 void Generations::on_time(TicksMs now, GenerationsOutput& output) {
   look_at_deadlines(now, output);
+  if (!untold_.empty() && now >= next_present_) tell_end(now, output);
   if (state_ == State::kOver) return;
   if (state_ == State::kForming) lead_or_follow(now);
   if (now >= next_present_) {
@@ -624,10 +683,10 @@ void Generations::look_at_deadlines(TicksMs now, GenerationsOutput& output) {
   }
   const bool waits = state_ == State::kForming || state_ == State::kOutside;
   if (!waits || !waits_since_ || now - *waits_since_ < options_.elastic_timeout_ms) return;
-  output.over = Status(Code::kTimeout, "job " + options_.job + " did not go on within " +
-                                           std::to_string(options_.elastic_timeout_ms / 1000) +
-                                           " s (--elastic-timeout): " + describe_wait());
-  state_ = State::kOver;
+  give_up(Status(Code::kTimeout, "job " + options_.job + " did not go on within " +
+                                     std::to_string(options_.elastic_timeout_ms / 1000) +
+                                     " s (--elastic-timeout): " + describe_wait()),
+          output);
 }
 
 std::string Generations::describe_wait() const {

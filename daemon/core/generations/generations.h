@@ -13,6 +13,10 @@
 // have. It waits for those who were in the generation and live, and for nobody else; who comes
 // later is a newcomer, for whom the job goes on to one more generation when its ranks find it
 // convenient.
+//
+// That somebody has ended the job is not voted on: it is true once it has been said, on whichever
+// side of a cut, and every node that hears it tells all that it knows. No node that has heard it
+// begins a generation, or votes for one.
 #pragma once
 
 #include <map>
@@ -112,12 +116,20 @@ class Generations {
   void end_running(TicksMs now, const std::string& reason, GenerationsOutput& output);
   // The node is lost: its link broke, or it is the reason why the generation ended.
   void lose_node(TicksMs now, const MemberId& node, GenerationsOutput& output);
+  // Somebody has ended the job, for this reason. Does nothing if that is known.
+  void end(TicksMs now, const Status& why, GenerationsOutput& output);
   void on_message(TicksMs now, const GenerationMessage& message, GenerationsOutput& output);
   void on_time(TicksMs now, GenerationsOutput& output);
   // Returns when on_time() has something to do; none if not before another event.
   std::optional<TicksMs> wakes_at() const;
 
   State state() const { return state_; }
+  // Returns why the job is over on this node; ok if it is not.
+  const Status& why_over() const { return why_over_; }
+  // Returns whether somebody has ended it.
+  bool was_ended() const { return ended_at_.has_value(); }
+  // Returns the control addresses of nodes that have not answered to that yet.
+  const std::set<std::string>& untold() const { return untold_; }
   const MemberId& self() const { return self_; }
   GenerationVotes votes() const {
     return {
@@ -177,6 +189,12 @@ class Generations {
   void note_word(TicksMs now, NodeIndex from);
   bool leads() const { return state_ == State::kForming && leader_ == index_of_self(); }
 
+  // --- The end
+  void give_up(Status why, GenerationsOutput& output);
+  // Notes that somebody has ended the job, and who is to be told.
+  void note_end(TicksMs now, const Status& why, GenerationsOutput& output);
+  void tell_end(TicksMs now, GenerationsOutput& output);
+
   // --- The next generation
   bool is_heard(TicksMs now, NodeIndex voter) const;
   // Returns whether nothing more is to be expected of the voter.
@@ -194,6 +212,8 @@ class Generations {
   void adopt(TicksMs now, GenerationPtr next, GenerationsOutput& output);
 
   void on(TicksMs now, const GenerationMessage& message, const Present& present,
+          GenerationsOutput& output);
+  void on(TicksMs now, const GenerationMessage& message, const EndGenerations& ended,
           GenerationsOutput& output);
   // These take a message of the ballot, from a voter.
   void on(TicksMs now, NodeIndex from, const PrepareGeneration& prepare, GenerationsOutput& output);
@@ -228,6 +248,9 @@ class Generations {
   std::set<Slot> survivors_;            // They are, or were, in the generation `known_`, and live.
   bool finished_ = false;               // Some process of the job has ended well.
   std::optional<TicksMs> waits_since_;  // Since when somebody waits here.
+  Status why_over_;
+  std::optional<TicksMs> ended_at_;  // When it was heard that somebody has ended the job.
+  std::set<std::string> untold_;     // Who has not answered to that, by control address.
 
   // While a generation forms, or newcomers wait for one.
   std::string reason_;

@@ -114,6 +114,7 @@ class JobCore {
   void on(const OperationDiverged& event, Output& output);
   void on(const DataStopped& event, Output& output);
   void on(const JobClosed& event, Output& output);
+  void on(const JobEnded& event, Output& output) { fail(event.status, output); }
   void on(const TimePassed& event, Output& output);
   void on(const RankWaits& event, Output& output);
   void on(const TurnEnded& event, Output& output);

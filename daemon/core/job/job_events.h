@@ -88,14 +88,19 @@ struct DataStopped {
 struct JobClosed {
   Status status;
 };
+// Somebody has ended the job, on this node, for all nodes.
+struct JobEnded {
+  Status status;
+};
 // Some time has passed: the job does what is due by now.
 struct TimePassed {};
 // Everything known at this moment has been told.
 struct TurnEnded {};
 
-using Event = std::variant<RankAttached, RankDetached, RankLost, Submitted, MessageArrived,
-                           NodeLost, DataChannelLost, OperationDone, OperationFailed, DataStopped,
-                           JobClosed, TimePassed, RankWaits, OperationDiverged, TurnEnded>;
+using Event =
+    std::variant<RankAttached, RankDetached, RankLost, Submitted, MessageArrived, NodeLost,
+                 DataChannelLost, OperationDone, OperationFailed, DataStopped, JobClosed, JobEnded,
+                 TimePassed, RankWaits, OperationDiverged, TurnEnded>;
 
 // --- Output ---------------------------------------------------------------------------------
 struct LaunchTensor {

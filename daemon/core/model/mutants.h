@@ -67,6 +67,8 @@ enum class Mutant : uint8_t {
   kNewcomersFirst,      // Ranks are dealt to newcomers first.
   kMinNpIgnored,
   kMaxNpIgnored,
+  kEndNotFinal,  // A node goes on though it has heard that somebody has ended the job.
+  kEndNotTold,   // It keeps that to itself.
 };
 
 inline Mutant planted_mutant = Mutant::kNone;

@@ -169,10 +169,11 @@ Status ElasticJob::may_attach(const session::Attach& attach) const {
                                         std::to_string(slots_known_ - 1) + " on this node, not " +
                                         std::to_string(slot.value) + "; check LOCAL_RANK"};
   }
-  if (closing_) return {closing_->code(), "job " + spec_.job + " is over: " + closing_->message()};
   if (generations_.state() == State::kOver) {
-    return {Code::kShutDown, "job " + spec_.job + " is over: it did not go on in time"};
+    return {Code::kShutDown, "job " + spec_.job + " is over: " + why_over().message(),
+            why_over().origin()};
   }
+  if (closing_) return {closing_->code(), "job " + spec_.job + " is over: " + closing_->message()};
   // Whoever had the slot may have gone without having been heard yet.
   if (session::Session* const silent = session_of(slot)) silent->look();
   const session::Session* const before = session_of(slot);
@@ -345,10 +346,8 @@ void ElasticJob::end_generation(const Status& why) {
   if (closing_) return;
   // The nodes that begin a job have been told different things, and forming it anew changes
   // nothing.
-  if (why.code() == Code::kMismatch && history_.empty()) {
-    end_runner(why);
-    return give_up(why);
-  }
+  if (why.code() == Code::kMismatch && history_.empty()) return give_up(why);
+  if (why.origin().is_by_request) return end(why);
   if (!is_ending_) {
     at_step("ended");
     end_runner(why);
@@ -474,14 +473,16 @@ void ElasticJob::on_runner_gone() {
   runner_ = nullptr;
   running_.reset();
   is_ending_ = false;
-  if (closing_) {
-    if (on_closed_) std::exchange(on_closed_, nullptr)();
-    return;
-  }
+  if (closing_) return finish_close();
   if (begun_) begin(std::exchange(begun_, nullptr));
 }
 
 void ElasticJob::carry_out(core::GenerationsOutput output) {
+  // The end follows from no vote, and nothing that was held follows after it.
+  if (was_ended()) {
+    held_.clear();
+    return perform(std::move(output));
+  }
   if (closing_) return;
   keep_votes();
   // Messages may be lost, so those that would wait for long are.
@@ -504,7 +505,7 @@ void ElasticJob::keep_votes() {
 const char* ElasticJob::name_of(const core::GenerationMessage& message) {
   static constexpr std::array kNames{"present-sent", "heard-sent",  "prepare-sent",
                                      "promise-sent", "accept-sent", "accepted-sent",
-                                     "refuse-sent",  "learn-sent"};
+                                     "refuse-sent",  "learn-sent",  "end-sent"};
   static_assert(kNames.size() == std::variant_size_v<decltype(message.body)>);
   return kNames[message.body.index()];
 }
@@ -562,8 +563,9 @@ void ElasticJob::perform(core::GenerationsOutput output) {
       if (!generations_.survives(slot)) listener_.on_unneeded(Rank{slot.value});
     }
   }
-  if (output.over) return give_up(*output.over);
+  if (output.over) give_up(*output.over);
   arm_timer();
+  if (closing_) finish_close();
 }
 
 void ElasticJob::tell_hosts_changed() {
@@ -583,20 +585,39 @@ void ElasticJob::wait_again() {
   carry_out(std::move(output));
 }
 
+void ElasticJob::end(const Status& why) {
+  core::GenerationsOutput output;
+  generations_.end(now(), why, output);
+  carry_out(std::move(output));
+}
+
+int ElasticJob::node_count() const {
+  const core::GenerationPtr& known = generations_.known();
+  return known ? static_cast<int>(known->nodes.size()) : 1;
+}
+
 void ElasticJob::give_up(const Status& why) {
   spdlog::error("job {}: {}", spec_.job, why.message());
+  answers_until_ = now() + context_.options.timeout_ms;
+  begun_.reset();
+  if (runner_) end_runner(why);
   for (session::Session* const session : waiting_) session->job_failed(why);
   if (listener_.on_failed) listener_.on_failed(why);
 }
 
 void ElasticJob::arm_timer() {
-  metrics_->awaited_ranks.Set(generations_.state() == State::kForming
-                                  ? static_cast<double>(generations_.awaited_slots().size())
-                                  : 0);
+  if (metrics_) {
+    metrics_->awaited_ranks.Set(generations_.state() == State::kForming
+                                    ? static_cast<double>(generations_.awaited_slots().size())
+                                    : 0);
+  }
   std::optional<TicksMs> wanted = generations_.wakes_at();
   if (links_.has_any()) {  // They are let go when they are not used any more.
     const TicksMs later = now() + context_.options.timeout_ms;
     wanted = wanted ? std::min(*wanted, later) : later;
+  }
+  if (closing_ && answers_until_ > now()) {
+    wanted = std::min(wanted.value_or(answers_until_), answers_until_);
   }
   if (!wanted) {
     timer_.cancel();
@@ -633,7 +654,7 @@ bool ElasticJob::takes(LinkId link, const Envelope& envelope) {
 
 void ElasticJob::on_packet(LinkId link, const GenerationPacket& packet) {
   const std::optional<core::GenerationMessage> message = links_.open(link, packet);
-  if (!message || closing_) return;
+  if (!message || (closing_ && !was_ended())) return;
   core::GenerationsOutput output;
   generations_.on_message(now(), *message, output);
   carry_out(std::move(output));
@@ -667,27 +688,41 @@ void ElasticJob::close(const Status& why, std::function<void()> done) {
   for (const auto& [address, message] : output.sends) links_.send(now(), address, message);
   closing_ = why;
   on_closed_ = std::move(done);
-  timer_.cancel();
+  was_ended() ? arm_timer() : static_cast<void>(timer_.cancel());
   silence_timer_.cancel();
   stalled_timer_.cancel();
   begun_.reset();
   held_.clear();
   for (session::Session* const session : waiting_) session->job_failed(why);
-  if (!runner_) return std::exchange(on_closed_, nullptr)();
+  if (!runner_) return finish_close();
   if (!std::exchange(is_ending_, true)) host_.end(why);
+}
+
+void ElasticJob::finish_close() {
+  if (runner_ || !on_closed_ || awaits_answers()) return;
+  std::exchange(on_closed_, nullptr)();
+}
+
+bool ElasticJob::awaits_answers() const {
+  if (!was_ended() || now() >= answers_until_) return false;
+  const std::vector<std::string> unreachable = links_.unreachable();
+  return std::any_of(
+      generations_.untold().begin(), generations_.untold().end(), [&](const std::string& address) {
+        return std::find(unreachable.begin(), unreachable.end(), address) == unreachable.end();
+      });
 }
 
 JobSnapshot ElasticJob::snapshot() const {
   JobSnapshot snapshot;
   snapshot.job = spec_.job;
   snapshot.user = spec_.user;
-  snapshot.state = "forming";
+  snapshot.state = why_over().is_ok() ? "forming" : "failed";
   snapshot.epoch = generations_.known() ? generations_.known()->epoch.value + 1 : 0;
   snapshot.local_size = static_cast<int>(generations_.waiting().size());
   snapshot.attached = snapshot.local_size;
-  snapshot.nodes = 1;
+  snapshot.nodes = node_count();
   snapshot.coordinator = context_.options.node_id;
-  snapshot.error = generations_.describe_wait();
+  snapshot.error = why_over().is_ok() ? generations_.describe_wait() : why_over().message();
   return snapshot;
 }
 

@@ -71,9 +71,19 @@ class ElasticJob {
   void on_packet(LinkId link, const GenerationPacket& packet);
   void on_link_lost(LinkId link, TicksMs quiet_ms);
 
-  // The launcher is gone, or the daemon stops: `done` is called once no generation runs.
+  // Somebody has ended the job, and no generation follows. All nodes that this one knows are told,
+  // again and again for as long as this object lives (up to 10 minutes), until they answer.
+  void end(const Status& why);
+  // The launcher is gone, or the daemon stops: `done` is called once no generation runs, and, if
+  // somebody has ended the job, all nodes that can be reached have answered to that.
   void close(const Status& why, std::function<void()> done);
-  const Status& why_over() const { return *closing_; }
+  // Returns why the job is over here, if not for its launcher's sake; ok if it is not.
+  const Status& why_over() const { return generations_.why_over(); }
+  bool was_ended() const { return generations_.was_ended(); }
+  // Nothing is served any more, but other nodes are still told of the end.
+  void retire() { metrics_.reset(); }
+  // Returns how many nodes the job has, or had in the last generation that is known here.
+  int node_count() const;
   bool has_sessions() const { return !slots_.empty(); }
 
   // Returns what there is to say while no generation runs.
@@ -117,6 +127,10 @@ class ElasticJob {
   void note_begun();
   void lose_address(const std::string& address, core::GenerationsOutput& output);
   void give_up(const Status& why);
+  void finish_close();
+  // Returns whether a node that can be reached has not answered to the end yet; it has a failure
+  // timeout for that.
+  bool awaits_answers() const;
   void arm_timer();
   // Tells the launcher, later, of processes that have not come back by then.
   void watch_silence();
@@ -132,7 +146,8 @@ class ElasticJob {
   const JobSpec spec_;
   const JobListener listener_;
   const Host host_;
-  const std::shared_ptr<observe::JobMetrics> metrics_;  // They outlive generations.
+  // They outlive generations, but not the job.
+  std::shared_ptr<observe::JobMetrics> metrics_;
   core::Generations generations_;
   GenerationLinks links_;
   int slots_wanted_;
@@ -163,6 +178,7 @@ class ElasticJob {
   std::map<NodeIndex, std::pair<LinkId, Envelope>> early_;
   std::deque<JobSnapshot::Generation> history_;
   std::optional<double> ended_s_;  // When the generation before has ended, until the next runs.
+  TicksMs answers_until_ = 0;      // When nodes have had their time to answer to the end.
   std::optional<Status> closing_;
   std::function<void()> on_closed_;
   boost::asio::steady_timer timer_;

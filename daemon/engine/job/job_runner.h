@@ -70,6 +70,8 @@ class JobRunner final : private TimelineHost, private FiniteHost, private PathHo
   // The launcher saw a rank of this node end badly.
   void on_rank_failed(Rank rank, const std::string& text);
 
+  // Somebody has ended the job, on all its nodes.
+  void end(const Status& why) { step(core::JobEnded{why}); }
   // The launcher is gone, or the daemon stops. `done` is called when nothing of the job is under
   // way on this node any more; sessions may still be attached, and are answered with errors.
   void close(const Status& why, std::function<void()> done);

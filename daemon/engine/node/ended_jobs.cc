@@ -33,6 +33,15 @@ void EndedJobs::remove(const JobId& job, const std::string& token) {
   });
 }
 
+Status EndedJobs::ended_by_request(TicksMs now, const JobId& job, const std::string& token) {
+  forget_old(now);
+  for (const Ended& ended : jobs_) {
+    if (ended.job != job || !ended.why.origin().is_by_request) continue;
+    if (proof_matches(ended.token, token)) return ended.why;
+  }
+  return Status::ok();
+}
+
 std::optional<EndedJobs::Answer> EndedJobs::answer(TicksMs now, const Envelope& envelope) {
   const core::Message& message = envelope.message;
   const auto* join = std::get_if<core::Join>(&message.body);

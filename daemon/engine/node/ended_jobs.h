@@ -33,6 +33,9 @@ class EndedJobs {
   // wait, or if it is of no run of a job that is remembered; runs differ in their tokens, and a
   // Join proves that it knows one.
   std::optional<Answer> answer(TicksMs now, const Envelope& envelope);
+  // Returns why the run of the job with this token is over for good, because somebody has ended it;
+  // ok if that is not so.
+  Status ended_by_request(TicksMs now, const JobId& job, const std::string& token);
   bool knows(const JobId& job) const {
     return std::any_of(jobs_.begin(), jobs_.end(),
                        [&](const Ended& ended) { return ended.job == job; });

@@ -115,6 +115,9 @@ Result<JobHandle> Engine::register_job(JobSpec spec, JobListener listener) {
     return Status(Code::kInvalidArgument,
                   "job " + job + " calls this node " + own + ", and it is " + options().node_id);
   }
+  if (Status ended = ended_.ended_by_request(steady_now_ms(), job, spec.token); !ended.is_ok()) {
+    return ended;
+  }
   spec.user = one_line(spec.user, kShownNameBytes);
   spdlog::info("job {}: registered by {}, {} ranks on {} nodes, node index {} here", job, spec.user,
                spec.layout.world_size(), spec.layout.node_count(), spec.self.value);
@@ -226,6 +229,26 @@ void Engine::want_slots(JobHandle handle, int slots) {
   if (ElasticJob* const job = find_elastic(handle)) job->want_slots(slots);
 }
 
+Result<int> Engine::end_job(const JobId& job, const std::string& text) {
+  const Status why(Code::kShutDown, text, Origin{options().node_id, {}, true});
+  const auto is_over = [&](const Status& before) {
+    return Status(Code::kShutDown, "job " + job + " is over already: " + before.message());
+  };
+  if (ElasticJob* const elastic = elastic_of(job)) {
+    if (!elastic->why_over().is_ok()) return is_over(elastic->why_over());
+    elastic->end(why);
+    return elastic->node_count();
+  }
+  const auto it = jobs_.find(job);
+  if (it == jobs_.end()) {
+    return Status(Code::kNotFound, "no job " + job + " is registered on node " + options().node_id);
+  }
+  JobRunner& runner = *it->second;
+  if (!runner.failure().is_ok()) return is_over(runner.failure());
+  runner.guarded([&] { runner.end(why); });
+  return runner.spec().layout.node_count();
+}
+
 void Engine::end_timeline(JobHandle handle) {
   if (JobRunner* const runner = find(handle)) (void)runner->request_timeline({});
 }
@@ -311,12 +334,27 @@ void Engine::retire_elastic(const JobId& job) {
   // Processes that wait have been told why it is over, and go when they like.
   charges_.erase(job);
   std::erase_if(launchers_, [&](const auto& entry) { return entry.second == job; });
+  std::unique_ptr<ElasticJob> closed = std::move(it->second);
   elastic_.erase(it);
+  if (closed->was_ended() && !on_all_closed_) tell_on(std::move(closed));
   if (jobs_.empty() && elastic_.empty() && on_all_closed_) on_all_closed_();
+}
+
+void Engine::tell_on(std::unique_ptr<ElasticJob> ended) {
+  const TicksMs now = steady_now_ms();
+  const JobSpec& spec = ended->spec();
+  ended_.add(now, spec.job, spec.token, spec.self, ended->why_over());
+  while (!telling_.empty() &&
+         (telling_.front().until <= now || telling_.size() >= limits::kMaxJobs)) {
+    telling_.pop_front();
+  }
+  ended->retire();
+  telling_.push_back({std::move(ended), now + EndedJobs::kKeptMs});
 }
 
 void Engine::close_all(const Status& why, std::function<void()> done) {
   on_all_closed_ = std::move(done);
+  telling_.clear();
   if (jobs_.empty() && elastic_.empty()) return on_all_closed_();
   for (const auto& [job, runner] : jobs_) {
     if (!elastic_.contains(job)) close(*runner, why);
@@ -578,6 +616,13 @@ void Engine::on_communicator(LinkId link, const CommunicatorMessage& message) {
 }
 
 void Engine::on_generation(LinkId link, const GenerationPacket& packet) {
+  // Another run of the job may be there by now, under the same name.
+  for (const Telling& one : telling_) {
+    const JobSpec& spec = one.job->spec();
+    if (spec.job != packet.job || !holds(packet.proof, make_proof_key(spec.token, spec.job)))
+      continue;
+    return one.job->on_packet(link, packet);
+  }
   if (ElasticJob* const elastic = elastic_of(packet.job)) elastic->on_packet(link, packet);
 }
 
@@ -586,6 +631,7 @@ void Engine::on_link_lost(LinkId link, const Status& status, TicksMs quiet_ms) {
     runner->guarded([&, lost = runner.get()] { lost->on_link_lost(link, status, quiet_ms); });
   }
   for (const auto& [job, elastic] : elastic_) elastic->on_link_lost(link, quiet_ms);
+  for (const Telling& one : telling_) one.job->on_link_lost(link, quiet_ms);
 }
 
 }  // namespace rueda::engine

@@ -2,6 +2,7 @@
 // called on the control loop unless it says otherwise.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -46,6 +47,10 @@ class Engine final : public session::SessionEvents, public ControlEvents {
   void want_slots(JobHandle handle, int slots);
   // The job's launcher has gone; with a shared job, one of its launchers.
   void close_job(JobHandle handle);
+  // Somebody ends the job on all its nodes, for good; the text says who, and why, in one line.
+  // Returns how many nodes the job has. The error is kNotFound if there is none of that name, and
+  // kShutDown, with the cause, if it is over.
+  Result<int> end_job(const JobId& job, const std::string& text);
   // Its launcher no longer wants its timeline; there may be none.
   void end_timeline(JobHandle handle);
   // Somebody wants a job's timeline to begin or to end. If `job` is "", the only job is meant.
@@ -118,6 +123,8 @@ class Engine final : public session::SessionEvents, public ControlEvents {
   void take_session(session::Session& session, JobRunner* runner);
   // Every generation of an elastic job has ended, and its launcher has gone.
   void retire_elastic(const JobId& job);
+  // Keeps a closed job that somebody has ended, so that other nodes hear it from here.
+  void tell_on(std::unique_ptr<ElasticJob> ended);
   void close(JobRunner& runner, const Status& why);
   void retire(JobRunner* runner);
   void forget(session::Session& session, bool has_died);
@@ -137,6 +144,13 @@ class Engine final : public session::SessionEvents, public ControlEvents {
   EndedJobs ended_;
   NodeBandwidths bandwidths_;  // Without nodes, nothing has been measured.
   PendingJobFailures early_fails_;
+  // Elastic jobs that somebody has ended, and that are closed here: nodes that come late, or that
+  // could not be reached, hear it from them for a while. The oldest comes first.
+  struct Telling {
+    std::unique_ptr<ElasticJob> job;
+    TicksMs until = 0;
+  };
+  std::deque<Telling> telling_;
   // Jobs that are closed, but have processes attached: they get errors until they go.
   std::vector<std::unique_ptr<JobRunner>> retired_;
   std::unordered_map<session::Session*, JobRunner*> owners_;

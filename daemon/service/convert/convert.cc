@@ -147,6 +147,7 @@ struct Writer {
     fail.set_text(from.status.message());
     fail.set_origin_node(from.status.origin().node_id);
     fail.set_origin_rank(from.status.origin().rank ? from.status.origin().rank->value : -1);
+    fail.set_is_by_request(from.status.origin().is_by_request);
   }
   void operator()(const core::StallMessage& from) const { put_stall(from, to); }
 };
@@ -272,7 +273,7 @@ Result<core::Fail> read(const v1::Fail& from) {
   Result<Code> code = read_code(from.code());
   if (!code.is_ok()) return code.status();
   if (code.value() == Code::kOk) return broken("a failure without an error");
-  Origin origin{one_line(from.origin_node(), kShownNameBytes), {}};
+  Origin origin{one_line(from.origin_node(), kShownNameBytes), {}, from.is_by_request()};
   if (from.origin_rank() >= 0) origin.rank = Rank{from.origin_rank()};
   return core::Fail{Status(code.value(), one_line(from.text(), kMaxTextBytes), std::move(origin))};
 }

@@ -82,6 +82,11 @@ struct GenerationWriter {
   void operator()(const core::LearnGeneration& from) const {
     fill(*from.generation, *to.mutable_learn());
   }
+  void operator()(const core::EndGenerations& from) const {
+    to.mutable_end()->set_text(from.why.message());
+    to.mutable_end()->set_origin_node(from.why.origin().node_id);
+    to.mutable_end()->set_is_answer(from.is_answer);
+  }
 };
 
 core::Ballot read(const v1::GenerationBallot& from) {
@@ -197,6 +202,12 @@ Result<core::GenerationMessage> decode_generation_message(const std::string& byt
       to.body = core::LearnGeneration{std::move(learnt).value()};
       return to;
     }
+    case v1::GenerationMessage::kEnd:
+      to.body = core::EndGenerations{
+          Status(Code::kShutDown, one_line(from.end().text(), kMaxReasonBytes),
+                 Origin{one_line(from.end().origin_node(), kShownNameBytes), {}, true}),
+          from.end().is_answer()};
+      return to;
     case v1::GenerationMessage::BODY_NOT_SET: break;
   }
   return broken("no body that this version knows");

@@ -1,11 +1,14 @@
 #include "daemon/service/services/admin_service.h"
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include <unistd.h>
 
+#include "daemon/base/one_line.h"
 #include "daemon/service/convert/convert_timeline.h"
 
 namespace rueda::service {
@@ -43,6 +46,11 @@ void fill_job(const engine::JobSnapshot& from, v1::ListJobsReply::Job& to) {
     item.set_nodes(generation.nodes);
     item.set_reason(generation.reason);
   }
+}
+
+std::string describe(const security::Caller& caller) {
+  return caller.name.empty() ? caller.principal.to_string()
+                             : "operator " + one_line(caller.name, kShownNameBytes);
 }
 
 double seconds(TicksMs ms) { return static_cast<double>(ms) / 1000.0; }
@@ -158,6 +166,47 @@ void AdminService::serve(rpc::CallQueue& queue, const security::Callers& callers
         service_.RequestRequestTimeline(context, request, writer, queue.get(), queue.get(), tag);
       },
       [this](TimelineCall& call) { request_timeline(call); });
+  EndCall::await(
+      queue, {security::Action::kEndJob, callers},
+      [this, &queue](auto* context, auto* request, auto* writer, void* tag) {
+        service_.RequestEndJob(context, request, writer, queue.get(), queue.get(), tag);
+      },
+      [this](EndCall& call) { control_loop_.post([this, &call] { answer_end(call); }); });
+}
+
+void AdminService::answer_end(EndCall& call) {
+  const Result<v1::EndJobReply> reply = end_job(call.request(), call.caller());
+  if (!reply.is_ok()) {
+    const bool is_there = reply.status().code() != Code::kNotFound;
+    return call.fail(
+        {is_there ? grpc::StatusCode::FAILED_PRECONDITION : grpc::StatusCode::NOT_FOUND,
+         reply.status().message()});
+  }
+  call.reply() = reply.value();
+  call.finish();
+}
+
+Result<v1::EndJobReply> AdminService::end_job(const v1::EndJobRequest& request,
+                                              const security::Caller& caller) {
+  const std::string& job = request.job_id();
+  const std::vector<engine::JobSnapshot> jobs = engine_.jobs();
+  const bool is_there = std::any_of(jobs.begin(), jobs.end(), [&](const engine::JobSnapshot& one) {
+    return one.job == job && security::reaches(security::Action::kEndJob, caller, one.owner);
+  });
+  if (!is_there) {
+    return Status(Code::kNotFound, "no job " + one_line(job, kShownNameBytes) +
+                                       " that you may end is registered on node " + info_.node_id +
+                                       "; ruedactl jobs says which are there");
+  }
+  std::string text = "the job was ended by " + describe(caller) + " on node " + info_.node_id;
+  if (!request.reason().empty()) text += ": " + one_line(request.reason(), kShownNameBytes);
+  const Result<int> nodes = engine_.end_job(job, text);
+  if (!nodes.is_ok()) return nodes.status();
+  v1::EndJobReply reply;
+  reply.set_job_id(job);
+  reply.set_nodes(nodes.value());
+  reply.set_text(text);
+  return reply;
 }
 
 void AdminService::request_timeline(TimelineCall& call) {

@@ -1,5 +1,5 @@
-// The service of admin.proto, for operators. It is read-only, except for Probe and timelines, and
-// answers from the control loop.
+// The service of admin.proto, for operators. It is read-only, except for Probe, timelines and
+// EndJob, and answers from the control loop.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -40,6 +40,11 @@ class AdminService {
 
   using TimelineCall = rpc::UnaryCall<v1::RequestTimelineRequest, v1::RequestTimelineReply>;
   void request_timeline(TimelineCall& call);
+  using EndCall = rpc::UnaryCall<v1::EndJobRequest, v1::EndJobReply>;
+  void answer_end(EndCall& call);
+  // Ends a job, on the control loop. Of a job that the caller may not see it says what it says of
+  // one that there is not.
+  Result<v1::EndJobReply> end_job(const v1::EndJobRequest& request, const security::Caller& caller);
 
   v1::Admin::AsyncService service_;
   const engine::LoopPoster& control_loop_;

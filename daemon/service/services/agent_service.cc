@@ -131,6 +131,7 @@ class LauncherStream final : public RunCall {
       failed.set_text(status.message());
       failed.set_origin_node(status.origin().node_id);
       failed.set_origin_rank(status.origin().rank ? status.origin().rank->value : -1);
+      failed.set_is_by_request(status.origin().is_by_request);
       if (auto self = weak.lock()) self->send(event);
     };
     listener.on_timeline = [weak = std::weak_ptr(self_)](const engine::TimelineNews& news) {

@@ -115,6 +115,44 @@ TEST_F(SupervisorTest, ADaemonsReportEndsTheJobWithOne) {
   EXPECT_EQ(finish(), 1);
 }
 
+const JobFailure kEnd{"the job was ended by user 0 on node n1", "n1", std::nullopt, true};
+
+TEST_F(SupervisorTest, AJobThatSomebodyEndsHasACodeOfItsOwnWhateverItsRanksMakeOfIt) {
+  start(2);
+  const Actions ended = supervisor_.on_job_failed("n0", kEnd);
+  EXPECT_EQ(
+      said(ended),
+      "the daemon of node n0 reports: the job was ended by user 0 on node n1; ending the job\n");
+  EXPECT_TRUE(has(ended, StartTimer{kGraceMs}));
+  EXPECT_TRUE(supervisor_.on_job_failed("n1", kEnd).empty()) << "it is said once";
+  exit(0, kGood);
+  EXPECT_EQ(said(exit(1, exited(4))), "2 ranks ended: 2 by itself\n");
+  EXPECT_EQ(finish(), kEndedByRequest);
+}
+
+TEST_F(SupervisorTest, ThatIsSoAlsoWhereARankIsSeenToEndBeforeItsDaemonSaysWhy) {
+  start(2);
+  exit(0, exited(1));
+  EXPECT_THAT(said(supervisor_.on_job_failed("n0", kEnd)), HasSubstr("ended by user 0"));
+  exit(1, exited(1));
+  EXPECT_EQ(finish(), kEndedByRequest);
+}
+
+TEST_F(SupervisorTest, AUserWhoHasInterruptedTheJobIsTheOneWhoEndedIt) {
+  start(1);
+  supervisor_.on_signal(SIGINT);
+  EXPECT_TRUE(supervisor_.on_job_failed("n0", kEnd).empty());
+  exit(0, killed(SIGINT));
+  EXPECT_EQ(finish(), 128 + SIGINT);
+}
+
+TEST_F(SupervisorTest, AJobThatIsEndedWhileItStartsIsToo) {
+  supervisor_.on_rank_started(Rank(0), 100, "n0");
+  EXPECT_TRUE(has(supervisor_.on_job_failed("n0", kEnd), to_ranks(SIGKILL, {0})));
+  exit(0, killed(SIGKILL));
+  EXPECT_EQ(finish(), kEndedByRequest);
+}
+
 TEST_F(SupervisorTest, AfterADaemonsReportARankThatFailsItselfGivesTheCode) {
   start(2);
   supervisor_.on_job_failed("n0", {"rank 5 has gone", "n2", std::nullopt});
@@ -510,6 +548,25 @@ TEST_F(ElasticSupervisorTest, AHostWithoutSlotsWaitsForSomeAndThenLeaves) {
   const Actions overdue = supervisor_.on_slots_overdue();
   EXPECT_TRUE(has(overdue, DrainRanks{}));
   EXPECT_EQ(finish(), 0);
+}
+
+TEST_F(ElasticSupervisorTest, OfAJobThatSomebodyHasEndedNothingIsStartedAgain) {
+  make(1);
+  exit(2, killed(SIGKILL));
+  const Actions ended = supervisor_.on_job_failed("n0", kEnd);
+  EXPECT_THAT(said(ended), HasSubstr("the job was ended by user 0 on node n1; ending the job"));
+  EXPECT_TRUE(supervisor_.on_restart_due(Rank(2)).empty());
+  EXPECT_TRUE(all_of_kind<ReviveNode>(supervisor_.on_link_lost("n0", "it has gone")).empty());
+  exit(0, exited(1));
+  EXPECT_TRUE(has(exit(1, exited(1)), DrainRanks{}));
+  EXPECT_EQ(finish(), kEndedByRequest);
+}
+
+TEST_F(ElasticSupervisorTest, NorWhereNobodyRunsAtThatMoment) {
+  make(1);
+  for (const int slot : {0, 1, 2}) exit(slot, killed(SIGKILL));
+  EXPECT_TRUE(has(supervisor_.on_job_failed("n0", kEnd), DrainRanks{}));
+  EXPECT_EQ(finish(), kEndedByRequest);
 }
 
 }  // namespace

@@ -406,5 +406,79 @@ TEST_F(GenerationsTest, AMemberIsNotRefused) {
   EXPECT_EQ(core_.state(), Generations::State::kRunning);
 }
 
+// --- The end -------------------------------------------------------------------------------------
+
+const Status kEnded(Code::kShutDown, "the job was ended by user 0 on node b",
+                    Origin{"b", {}, true});
+
+std::set<std::string> told_of_end(const GenerationsOutput& output) {
+  std::set<std::string> told;
+  for (const auto& [address, message] : output.sends) {
+    const auto* end = std::get_if<EndGenerations>(&message.body);
+    if (end && end->why == kEnded && !end->is_answer) told.insert(address);
+  }
+  return told;
+}
+
+TEST_F(GenerationsTest, AnEndIsFinalAndToldToAllUntilTheyAnswer) {
+  GenerationsOutput output;
+  core_.end_running(0, "a rank of b has died", output);
+  for (const int slot : {0, 1}) core_.attach(0, Slot{slot}, output);
+  output = {};
+  core_.end(10, kEnded, output);
+  EXPECT_EQ(output.over, kEnded);
+  EXPECT_EQ(core_.why_over(), kEnded);
+  EXPECT_EQ(told_of_end(output), (std::set<std::string>{"b:1", "c:1"}));
+  // It has no vote any more, and says why.
+  output = take(from("b", PrepareGeneration{{7, NodeIndex{1}}}), 11);
+  ASSERT_EQ(output.sends.size(), 1u);
+  EXPECT_EQ(told_of_end(output), (std::set<std::string>{"b:1"}));
+  output = take(from("b", LearnGeneration{generation(2, two_nodes()->nodes)}), 11);
+  EXPECT_EQ(output.begun, nullptr);
+  EXPECT_TRUE(take(from("b", EndGenerations{kEnded, true}), 12).sends.empty());
+  ASSERT_TRUE(core_.wakes_at().has_value());
+  output = {};
+  core_.on_time(*core_.wakes_at(), output);
+  EXPECT_EQ(told_of_end(output), (std::set<std::string>{"c:1"}));
+  EXPECT_EQ(output.over, std::nullopt) << "it was over before";
+  take(from("c", EndGenerations{kEnded, false}), 400);
+  EXPECT_EQ(core_.wakes_at(), std::nullopt);
+}
+
+TEST_F(GenerationsTest, WhoHearsOfAnEndAnswersAndTellsTheOthers) {
+  GenerationsOutput output = take(from("b", EndGenerations{kEnded, false}));
+  EXPECT_EQ(output.over, kEnded);
+  ASSERT_EQ(output.sends.size(), 2u);
+  EXPECT_EQ(output.sends[0].first, "b:1");
+  EXPECT_TRUE(std::get<EndGenerations>(output.sends[0].second.body).is_answer);
+  EXPECT_EQ(told_of_end(output), (std::set<std::string>{"c:1"}));
+  output = take(from("b", EndGenerations{kEnded, false}));
+  EXPECT_EQ(output.over, std::nullopt);
+  ASSERT_EQ(output.sends.size(), 1u) << "the answer may have been lost";
+  EXPECT_TRUE(std::get<EndGenerations>(output.sends[0].second.body).is_answer);
+}
+
+TEST_F(GenerationsTest, WhoWaitsToBeTakenInIsToldOfAnEndToo) {
+  take(from("d", says(offer("d", {{Slot{0}, false}}), false)));
+  GenerationsOutput output;
+  core_.end(10, kEnded, output);
+  EXPECT_EQ(told_of_end(output), (std::set<std::string>{"b:1", "c:1", "d:1"}));
+}
+
+TEST_F(GenerationsTest, WhoNeverAnswersIsNotToldForEver) {
+  GenerationsOutput output;
+  core_.end(0, kEnded, output);
+  TicksMs now = 0;
+  int times = 0;
+  while (core_.wakes_at() && times < 1'000) {
+    ASSERT_GT(*core_.wakes_at(), now);
+    now = *core_.wakes_at();
+    core_.on_time(now, output);
+    ++times;
+  }
+  EXPECT_GT(now, 600'000);
+  EXPECT_LT(times, 300);
+}
+
 }  // namespace
 }  // namespace rueda::core

@@ -70,6 +70,13 @@ TEST_F(JobEndings, AClosedJobEndsForTheOthersToo) {
   expect_all_failed_with(closed, {0, 1, 2});
 }
 
+TEST_F(JobEndings, AnEndThatSomebodyAsksForEndsTheJobEverywhereAndSaysSo) {
+  const Status asked(Code::kShutDown, "ended by user 0", Origin{"n1", {}, true});
+  job_.step(1, JobEnded{asked});
+  job_.settle();
+  expect_all_failed_with(asked, {0, 1, 2});
+}
+
 TEST_F(JobEndings, TheFirstCauseStays) {
   job_.step(2, RankLost{LocalRank{0}, kRankDied});
   job_.settle();
@@ -89,6 +96,18 @@ TEST_F(JobEndings, NothingIsDeliveredOrAcceptedAfterTheEnd) {
   EXPECT_EQ(job_.node(0).deliveries.size(), deliveries);
   const Ticket late = job_.submit(0, tensor("late"));
   EXPECT_EQ(job_.end_of(0, late), kRankDied);
+}
+
+TEST(JobEndingsWhileForming, AnEndThatSomebodyAsksForIsHeardByWhoComesLater) {
+  const Status asked(Code::kShutDown, "ended by user 0", Origin{"n1", {}, true});
+  Cluster job{{1, 1, 1}};
+  job.step(1, RankAttached{LocalRank{0}});
+  job.step(1, JobEnded{asked});
+  job.settle();
+  EXPECT_THAT(job.node(0).failed, ElementsAre(asked));
+  job.step(2, RankAttached{LocalRank{0}});
+  job.settle();
+  EXPECT_THAT(job.node(2).failed, ElementsAre(asked));
 }
 
 // --- Suspicion -----------------------------------------------------------------------------------

@@ -778,5 +778,117 @@ TEST_F(ElasticNodesTest, AMemberDoesNotSpeakForAnotherNodeAboutTheNextGeneration
       << "the same over its own link";
 }
 
+// --- An end that somebody asks for ---------------------------------------------------------------
+
+constexpr const char* kEnd = "the job was ended by user 7 on node n1: maintenance";
+
+TEST_F(ElasticNodesTest, AnEndIsFinalOnAllNodesAndAllAreTold) {
+  std::vector<FakeSession*> all = start_all(1);
+  ASSERT_EQ(all.size(), 3u);
+  const Result<int> ended = cluster_.engine(1).end_job("job", kEnd);
+  ASSERT_TRUE(ended.is_ok()) << ended.status().message();
+  EXPECT_EQ(ended.value(), 3);
+  ASSERT_TRUE(cluster_.run_until([&] { return failures_.size() == 3; }));
+  cluster_.settle();
+  const Status wanted(Code::kShutDown, kEnd, Origin{"n1", {}, true});
+  for (const Status& told : failures_) EXPECT_EQ(told, wanted);
+  for (int node = 0; node < 3; ++node) {
+    FakeSession*& session = all[static_cast<size_t>(node)];
+    ASSERT_TRUE(cluster_.run_until([&] { return !session->failures.empty(); }));
+    EXPECT_EQ(session->failures, std::vector<Status>{wanted});
+    cluster_.detach(*session);
+    EXPECT_EQ(attach(node), nullptr) << "no generation follows";
+    EXPECT_THAT(cluster_.refusal.message(), HasSubstr(kEnd));
+    EXPECT_EQ(cluster_.snapshot(node, "job").state, "failed");
+    EXPECT_EQ(cluster_.snapshot(node, "job").error, kEnd);
+  }
+  EXPECT_EQ(failures_.size(), 3u) << "each launcher is told once";
+  const Status again = cluster_.engine(0).end_job("job", "once more").status();
+  EXPECT_EQ(again.code(), Code::kShutDown);
+  EXPECT_EQ(again.message(), std::string("job job is over already: ") + kEnd);
+  // The launchers go. One that comes late on any of the nodes hears it.
+  for (int node = 0; node < 3; ++node) {
+    cluster_.engine(node).close_job(cluster_.handle(node, "job"));
+    ASSERT_TRUE(cluster_.run_until([&] { return cluster_.engine(node).jobs().empty(); }));
+    EXPECT_EQ(register_node(node, 1).message(), kEnd);
+  }
+  EXPECT_EQ(cluster_.engine(1).end_job("job", kEnd).status().code(), Code::kNotFound);
+}
+
+TEST_F(ElasticNodesTest, AnEndWhileTheNextGenerationIsVotedLeavesNobodyWaiting) {
+  std::vector<FakeSession*> all = start_all(3);
+  ASSERT_EQ(all.size(), 3u);
+  cluster_.lose(*all[2], "was killed");
+  attach_again(all[0], 0);
+  attach_again(all[1], 1);
+  cluster_.settle();
+  EXPECT_TRUE(all[0]->places.empty()) << "too few are left";
+  ASSERT_TRUE(cluster_.engine(2).end_job("job", kEnd).is_ok());
+  ASSERT_TRUE(cluster_.run_until([&] { return failures_.size() == 3; }));
+  for (const int i : {0, 1}) {
+    FakeSession* const session = all[static_cast<size_t>(i)];
+    ASSERT_EQ(session->failures.size(), 1u);
+    EXPECT_EQ(session->failures[0].message(), kEnd);
+  }
+  EXPECT_EQ(attach(2), nullptr);
+}
+
+// The majority goes on while it cannot hear it; a minority's end is an end all the same.
+TEST_F(ElasticNodesTest, WhoIsCutOffHearsOfAnEndWhenTheCutIsMended) {
+  std::vector<FakeSession*> all = start_all(1);
+  ASSERT_EQ(all.size(), 3u);
+  for (const int there : {0, 1}) cluster_.router().drop(there, 2);
+  ASSERT_TRUE(cluster_.engine(2).end_job("job", kEnd).is_ok());
+  ASSERT_TRUE(cluster_.run_until([&] { return !all[2]->failures.empty(); }));
+  cluster_.engine(2).close_job(cluster_.handle(2, "job"));
+  ASSERT_TRUE(cluster_.run_until([&] { return cluster_.engine(2).jobs().empty(); }));
+  for (const int there : {0, 1}) cluster_.router().fall_silent(there, 2, 1'000);
+  attach_again(all[0], 0);
+  attach_again(all[1], 1);
+  ASSERT_TRUE(wait_for({all[0], all[1]}));
+  expect_place(all[1], 1, 2, 2);
+  EXPECT_EQ(failures_.size(), 1u);
+  for (const int there : {0, 1}) cluster_.router().mend(there, 2);
+  ASSERT_TRUE(cluster_.run_until([&] { return failures_.size() == 3; }));
+  for (const int i : {0, 1}) {
+    FakeSession* const session = all[static_cast<size_t>(i)];
+    ASSERT_TRUE(cluster_.run_until([&] { return !session->failures.empty(); }));
+    EXPECT_EQ(session->failures[0].message(), kEnd);
+  }
+}
+
+TEST_F(ElasticNodesTest, ANodeThatComesWhenTheJobWasEndedAndIsGoneHearsIt) {
+  std::vector<FakeSession*> all = start_all(1);
+  ASSERT_EQ(all.size(), 3u);
+  ASSERT_TRUE(cluster_.engine(0).end_job("job", kEnd).is_ok());
+  ASSERT_TRUE(cluster_.run_until([&] { return failures_.size() == 3; }));
+  for (const int node : {0, 1}) {
+    cluster_.engine(node).close_job(cluster_.handle(node, "job"));
+    ASSERT_TRUE(cluster_.run_until([&] { return cluster_.engine(node).jobs().empty(); }));
+  }
+  cluster_.kill_daemon(2);
+  cluster_.start_daemon(2);
+  ASSERT_TRUE(register_node(2, 1, [&](ElasticSpec& elastic) {
+                elastic.incarnations[2] = 7;
+                elastic.contacts = {"control:2001"};
+              }).is_ok());
+  ASSERT_NE(attach(2), nullptr) << cluster_.refusal.message();
+  ASSERT_TRUE(cluster_.run_until([&] { return failures_.size() == 4; }));
+  EXPECT_EQ(failures_[3].message(), kEnd);
+}
+
+// A launcher that stands still cannot hold an end up: it follows from no vote.
+TEST_F(ElasticNodesTest, AnEndDoesNotWaitForALauncherThatKeepsVotes) {
+  for (int node = 0; node < 2; ++node) ASSERT_TRUE(register_node(node, 1).is_ok());
+  JobSpec made = cluster_.spec("job", 2);
+  made.elastic = ElasticSpec{.min_ranks = 1, .incarnations = {1, 1, 1}};
+  JobListener listener;
+  listener.keep_votes = [](const std::string&, const std::function<void()>&) {};
+  ASSERT_TRUE(cluster_.register_on(2, std::move(made), std::move(listener)).is_ok());
+  ASSERT_EQ(cluster_.start("job").size(), 3u);
+  ASSERT_TRUE(cluster_.engine(2).end_job("job", kEnd).is_ok());
+  EXPECT_TRUE(cluster_.run_until([&] { return failures_.size() == 2; }));
+}
+
 }  // namespace
 }  // namespace rueda::engine

@@ -2,6 +2,7 @@
 // of their memory is touched afterwards.
 #include <gtest/gtest.h>
 
+#include "daemon/base/limits.h"
 #include "tests/engine/cluster.h"
 
 namespace rueda::engine {
@@ -634,6 +635,49 @@ TEST(EngineClose, TheLauncherAndTheDaemonMayEndInOneTurn) {
     cluster.engine(0).close_all(Status(Code::kShutDown, "stopped"), [&] { done = true; });
     cluster.settle();
     EXPECT_TRUE(cluster.run_until([&] { return done; }));
+  }
+}
+
+TEST(EngineFailure, AnEndThatSomebodyAsksForReachesAllRanksAndIsFinal) {
+  const std::string text = "the job was ended by operator ada on node n1";
+  for (const bool has_begun : {true, false}) {
+    Cluster cluster({{1, 1}});
+    cluster.register_everywhere("job");
+    std::vector<FakeSession*> sessions;
+    if (has_begun) {
+      sessions = cluster.start("job");
+      ASSERT_EQ(sessions.size(), 2u);
+      cluster.submit(*sessions[0], "w", 10, 1);
+    } else {
+      sessions = {nullptr, cluster.attach("job", Rank{1})};
+    }
+    const Result<int> ended = cluster.engine(1).end_job("job", text);
+    ASSERT_TRUE(ended.is_ok()) << ended.status().message();
+    EXPECT_EQ(ended.value(), 2);
+    for (int node = 0; node < 2; ++node) {
+      ASSERT_TRUE(cluster.run_until([&] { return !cluster.node(node).failures.empty(); }));
+      EXPECT_EQ(cluster.node(node).failures,
+                std::vector<Status>{Status(Code::kShutDown, text, Origin{"n1", {}, true})});
+    }
+    for (const FakeSession* const session : sessions) {
+      if (session != nullptr) {
+        EXPECT_EQ(session->failures, cluster.node(0).failures);
+      }
+    }
+    if (has_begun) {
+      EXPECT_EQ(sessions[0]->completions.at(0).status.message(), text);
+    }
+    const Status again = cluster.engine(0).end_job("job", "once more").status();
+    EXPECT_EQ(again, Status(Code::kShutDown, "job job is over already: " + text));
+    for (int node = 0; node < 2; ++node) {
+      cluster.engine(node).close_job(cluster.handle(node, "job"));
+      ASSERT_TRUE(cluster.run_until([&] { return cluster.engine(node).jobs().empty(); }));
+      EXPECT_EQ(cluster.register_on(node, cluster.spec("job", node)).message(), text);
+      EXPECT_EQ(cluster.engine(node).end_job("job", text).status().code(), Code::kNotFound);
+    }
+    JobSpec next = cluster.spec("job", 0);
+    next.token = std::string(limits::kTokenBytes, 'n');
+    EXPECT_TRUE(cluster.register_on(0, next).is_ok()) << "another run of the name is not meant";
   }
 }
 

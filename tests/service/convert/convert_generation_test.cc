@@ -51,11 +51,25 @@ TEST(ConvertGeneration, WhatIsSaidArrives) {
   EXPECT_EQ(*there_and_back(core::AcceptGeneration{ballot, generation()}).generation,
             *generation());
   EXPECT_EQ(*there_and_back(core::LearnGeneration{generation()}).generation, *generation());
+  const Status ended(Code::kShutDown, "ended by user 0", Origin{"b", {}, true});
+  EXPECT_EQ(there_and_back(core::EndGenerations{ended, false}).why, ended);
+  EXPECT_FALSE(there_and_back(core::EndGenerations{ended, false}).is_answer);
+  EXPECT_TRUE(there_and_back(core::EndGenerations{ended, true}).is_answer);
   const core::Ballot before{2, NodeIndex{0}};
   const auto bound = there_and_back(core::PromiseGeneration{ballot, before, generation(), {}});
   EXPECT_EQ(bound.accepted_in, before);
   EXPECT_EQ(*bound.accepted, *generation());
   EXPECT_EQ(there_and_back(core::PromiseGeneration{ballot, {}, nullptr, {}}).accepted, nullptr);
+}
+
+// What another node says of an end goes into logs and to terminals.
+TEST(ConvertGeneration, WhoHasEndedAJobIsSaidInOneLine) {
+  const Status forged(Code::kShutDown, "ended\n\x1b[2J" + std::string(1 << 20, 'x'),
+                      Origin{"b\nforged", {}, true});
+  const Status read = there_and_back(core::EndGenerations{forged, false}).why;
+  EXPECT_TRUE(read.message().starts_with("ended\\n\\x1b[2Jxxx"));
+  EXPECT_LE(read.message().size(), 1024u);
+  EXPECT_EQ(read.origin().node_id, "b\\nforged");
 }
 
 TEST(ConvertGeneration, VotesAreKept) {

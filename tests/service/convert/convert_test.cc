@@ -295,7 +295,8 @@ TEST(Convert, LeaveAndLeft) {
 }
 
 TEST(Convert, FailWithEveryOrigin) {
-  const std::vector<Origin> origins{{}, {"n1", {}}, {"n1", Rank{0}}, {"", Rank{3}}};
+  const std::vector<Origin> origins{
+      {}, {"n1", {}}, {"n1", Rank{0}}, {"", Rank{3}}, {"n1", {}, true}};
   for (const Origin& origin : origins) {
     const Status status(Code::kRankLost, "rank 0 fell", origin);
     EXPECT_EQ(round_trip(core::Fail{status}).status, status);

@@ -108,7 +108,20 @@ class AuthorisationTest : public GrpcServersTest {
     return names;
   }
 
+  grpc::Status end(const std::shared_ptr<grpc::Channel>& channel, const std::string& job,
+                   const std::string& reason = {}) {
+    v1::EndJobRequest request;
+    request.set_job_id(job);
+    request.set_reason(reason);
+    const auto stub = v1::Admin::NewStub(channel);
+    return loop_.beside([&] {
+      grpc::ClientContext context;
+      return stub->EndJob(&context, request, &ended_);
+    });
+  }
+
   v1::ListJobsReply reply_;
+  v1::EndJobReply ended_;
 };
 
 TEST(AuthorisationTable, HasEveryMethodOnce) {
@@ -252,6 +265,57 @@ TEST_F(AuthorisationTest, ATimelineIsWrittenForItsOwnerAndRootAlone) {
   for (const auto& channel : {local(kAlice), local(0)}) {
     EXPECT_THAT(ask(channel).error_message(), ::testing::Not(HasSubstr("belongs to user")));
   }
+}
+
+TEST_F(AuthorisationTest, AJobIsEndedByItsOwnerAndOperators) {
+  Launcher of_alice(loop_, local(kAlice));
+  of_alice.ask_for(spec("alice"));
+  ASSERT_TRUE(of_alice.next().has_registered());
+  Launcher of_bob(loop_, local(kBob));
+  of_bob.ask_for(spec("bob"));
+  ASSERT_TRUE(of_bob.next().has_registered());
+
+  // Whether there is a job of that name is not for everybody to know.
+  const grpc::Status of_another = end(local(kBob), "alice");
+  EXPECT_EQ(of_another.error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(of_another.error_message(),
+            "no job alice that you may end is registered on node n0; ruedactl jobs says which are "
+            "there");
+  EXPECT_EQ(end(local(kBob), "alicf").error_message(),
+            "no job alicf that you may end is registered on node n0; ruedactl jobs says which are "
+            "there");
+  const grpc::Status from_afar = end(network(), "alice");
+  EXPECT_EQ(from_afar.error_code(), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_THAT(from_afar.error_message(), HasSubstr("operator's certificate"));
+
+  ASSERT_TRUE(end(local(kAlice), "alice", "a typing error\n\x1b[2J").ok());
+  const std::string text = "the job was ended by user 54321 on node n0: a typing error\\n\\x1b[2J";
+  EXPECT_EQ(ended_.job_id(), "alice");
+  EXPECT_EQ(ended_.nodes(), 1);
+  EXPECT_EQ(ended_.text(), text);
+  const v1::AgentEvent told = of_alice.next();
+  EXPECT_TRUE(told.failed().is_by_request());
+  EXPECT_EQ(told.failed().text(), text);
+  EXPECT_EQ(told.failed().origin_node(), "n0");
+  const grpc::Status twice = end(local(kAlice), "alice");
+  EXPECT_EQ(twice.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(twice.error_message(), "job alice is over already: " + text);
+
+  ASSERT_TRUE(end(local(kAlice, kAdmins), "bob").ok());
+  EXPECT_EQ(of_bob.next().failed().text(), "the job was ended by user 54321 on node n0");
+}
+
+TEST_F(BearersTest, AnOperatorFromAfarEndsAJobAndIsNamed) {
+  Launcher of_alice(loop_, local(kAlice));
+  of_alice.ask_for(spec("alice"));
+  ASSERT_TRUE(of_alice.next().has_registered());
+  const auto node = authority_->channel(address_, authority_->issue(security::Role::kNode, "n1"));
+  EXPECT_EQ(end(node, "alice").error_code(), grpc::StatusCode::PERMISSION_DENIED);
+  const auto ada =
+      authority_->channel(address_, authority_->issue(security::Role::kOperator, "ada"));
+  ASSERT_TRUE(end(ada, "alice", "maintenance").ok());
+  EXPECT_EQ(of_alice.next().failed().text(),
+            "the job was ended by operator ada on node n0: maintenance");
 }
 
 }  // namespace

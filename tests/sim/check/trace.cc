@@ -210,6 +210,7 @@ struct EventText {
     }
     return text;
   }
+  std::string operator()(const core::JobEnded& e) const { return "ended: " + e.status.message(); }
   std::string operator()(const core::JobClosed& e) const {
     return "the job is closed: " + e.status.message();
   }

@@ -22,6 +22,8 @@ constexpr PlantedMutant kPlanted[] = {
     {core::Mutant::kNewcomersFirst, "newcomers first", "order of ranks"},
     {core::Mutant::kMinNpIgnored, "too few ranks", "bounds"},
     {core::Mutant::kMaxNpIgnored, "too many ranks", "bounds"},
+    {core::Mutant::kEndNotFinal, "an end that is not final", "final"},
+    {core::Mutant::kEndNotTold, "an end that is not told", "final"},
 };
 
 std::string run(uint64_t seed) {

@@ -92,9 +92,21 @@ void GenerationsSimulator::set_up() {
             .until = chance(60) ? draw(1, 200) : 0});
     }
   }
+  draw_end();
   // Newcomers are the last to come.
   calm_at_ = std::max<TicksMs>(calm_at_, 800);
   push({.kind = Event::Kind::kLook, .at = kLookEvery});
+}
+
+// It has numbers of its own: a seed without an end gives the run that it gave before there were
+// ends.
+void GenerationsSimulator::draw_end() {
+  std::mt19937_64 ends(seed_ + 1);
+  if (ends() % 100 < 15) {
+    push({.kind = Event::Kind::kEnd,
+          .at = 1 + static_cast<TicksMs>(ends() % kFaultsUntil),
+          .node = static_cast<int>(ends() % nodes_.size())});
+  }
 }
 
 void GenerationsSimulator::draw_fault() {
@@ -225,7 +237,7 @@ void GenerationsSimulator::handle(const Event& event) {
     case Event::Kind::kKillProcess: return kill_process(event);
     case Event::Kind::kKillDaemon: return kill_daemon(event);
     case Event::Kind::kStartDaemon:
-      if (it.lives) break;
+      if (it.lives || it.is_over) break;
       start_daemon(event.node, event.life);
       if (it.kept) resume(event.node);
       for (int slot = 0; slot < static_cast<int>(it.slots.size()); ++slot) {
@@ -245,6 +257,9 @@ void GenerationsSimulator::handle(const Event& event) {
     }
     case Event::Kind::kLoseNode:
       if (it.lives) it.core->lose_node(now_, event.other, output);
+      break;
+    case Event::Kind::kEnd:
+      if (it.lives) it.core->end(now_, {Code::kShutDown, "ended", {"", {}, true}}, output);
       break;
   }
   carry_out(event.node, std::move(output));
@@ -351,7 +366,7 @@ void GenerationsSimulator::carry_out(int index, core::GenerationsOutput output) 
             .reason = "hosts have changed"});
     }
   }
-  if (output.over) violated("liveness: node " + name(index) + " gives up");
+  if (output.over) end(index);
   push_tick(index);
 }
 
@@ -364,8 +379,16 @@ void GenerationsSimulator::leave(int index, const std::string&) {
   }
 }
 
+void GenerationsSimulator::end(int index) {
+  Node& it = node(index);
+  if (!it.core->was_ended()) return violated("liveness: node " + name(index) + " gives up");
+  it.is_over = true;
+  for (Process& process : it.slots) process = Process{.lives = false, .life = process.life};
+}
+
 void GenerationsSimulator::begin(int index, const core::GenerationPtr& generation) {
   Node& it = node(index);
+  if (it.core->was_ended()) violated("final: " + name(index) + " begins a generation all the same");
   const MemberId id{name(index), it.incarnation};
   const auto member = std::find_if(generation->nodes.begin(), generation->nodes.end(),
                                    [&](const GenerationNode& one) { return one.id == id; });
@@ -603,7 +626,23 @@ void GenerationsSimulator::check_dealt(const Generation& before, const Generatio
   }
 }
 
+bool GenerationsSimulator::check_ended() {
+  const auto knows = [](const Node& one) { return one.lives && one.core->was_ended(); };
+  if (std::none_of(nodes_.begin(), nodes_.end(), knows)) return false;
+  for (int i = 0; i < static_cast<int>(nodes_.size()); ++i) {
+    const Node& it = node(i);
+    if (!it.lives) continue;
+    const bool waits = std::any_of(it.slots.begin(), it.slots.end(), [](const Process& process) {
+      return process.waits || process.is_in;
+    });
+    if (!knows(it) || waits) violated("final: " + name(i) + " goes on, though others have ended");
+  }
+  return true;
+}
+
 void GenerationsSimulator::check_end() {
+  result_.was_ended = check_ended();
+  if (result_.was_ended) return;
   core::GenerationPtr newest;
   int living = 0;
   for (int i = 0; i < static_cast<int>(nodes_.size()); ++i) {
@@ -643,10 +682,10 @@ void GenerationsSimulator::trace(const Event& event) {
   hash_.add(static_cast<uint64_t>(event.node)).add(static_cast<uint64_t>(event.slot));
   if (!limits_.keep_trace) return;
   static constexpr const char* kNames[] = {
-      "message",     "tick",          "look",    "attach", "process dies",
-      "daemon dies", "daemon starts", "freezes", "ends",   "loses"};
-  static constexpr const char* kMessages[] = {"Present", "Heard",    "Prepare", "Promise",
-                                              "Accept",  "Accepted", "Refuse",  "Learn"};
+      "message",       "tick",    "look", "attach", "process dies",  "daemon dies",
+      "daemon starts", "freezes", "ends", "loses",  "is told to end"};
+  static constexpr const char* kMessages[] = {"Present",  "Heard",  "Prepare", "Promise", "Accept",
+                                              "Accepted", "Refuse", "Learn",   "End"};
   static constexpr const char* kStates[] = {"outside", "running", "forming", "over"};
   std::string line =
       std::to_string(now_) + " " + name(event.node) + " " + kNames[static_cast<size_t>(event.kind)];

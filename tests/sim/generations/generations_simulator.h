@@ -1,8 +1,8 @@
 // Runs the forming of generations (daemon/core/generations) in a run made of random numbers: one
 // seed always gives the same job of 1 to 6 nodes, with the same delays and faults, event by event.
 // Drawn from the seed are processes that die and are replaced, daemons that die and start again,
-// daemons that freeze and thaw, nodes that come late, cuts between nodes, one way or both, that
-// heal, and messages that are lost, repeated and reordered.
+// daemons that freeze and thaw, an end that somebody asks for, nodes that come late, cuts between
+// nodes, one way or both, that heal, and messages that are lost, repeated and reordered.
 //
 // The generation that runs is a model: it makes a step when all of its members are in it, live and
 // hear each other, and it ends, as in a JobCore, when one of them is missed.
@@ -39,6 +39,7 @@ struct GenerationsResult {
   uint64_t grown = 0;             // Generations with more ranks than the one before.
   uint64_t replaced_leaders = 0;  // Generations whose lowest node is another one.
   uint64_t resumed = 0;           // Daemons that started again as the same member.
+  bool was_ended = false;         // Somebody has ended the job, and a node knows it at the end.
   bool quorum_lost = false;
   bool too_few = false;  // Fewer processes than the least were left.
 };
@@ -69,6 +70,7 @@ class GenerationsSimulator {
     // not forget, and the slots whose processes have died since.
     std::optional<core::GenerationVotes> kept;
     std::set<int> died_since;
+    bool is_over = false;  // Its launcher has heard that somebody has ended the job.
   };
   struct Event {
     enum class Kind : uint8_t {
@@ -82,6 +84,7 @@ class GenerationsSimulator {
       kFreeze,
       kEndRunning,
       kLoseNode,
+      kEnd,
     };
     Kind kind = Kind::kLook;
     TicksMs at = 0;
@@ -119,6 +122,7 @@ class GenerationsSimulator {
 
   void set_up();
   void draw_fault();
+  void draw_end();
   void start_daemon(int index, uint64_t incarnation);
   // The daemon starts again as the same member.
   void resume(int index);
@@ -131,6 +135,8 @@ class GenerationsSimulator {
   void carry_out(int index, core::GenerationsOutput output);
   void begin(int index, const core::GenerationPtr& generation);
   void leave(int index, const std::string& reason);
+  // Somebody has ended the job, as the node knows: all processes there are told, and go.
+  void end(int index);
   void dispatch(int from, const std::string& address, core::GenerationMessage message);
   void push_tick(int index);
 
@@ -147,6 +153,8 @@ class GenerationsSimulator {
   void check_decided(int index, const core::Generation& generation);
   void check_dealt(const core::Generation& before, const core::Generation& next);
   void check_end();
+  // Returns whether somebody has ended the job, and a node that lives knows it.
+  bool check_ended();
   void trace(const Event& event);
 
   const uint64_t seed_;

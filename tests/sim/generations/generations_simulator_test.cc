@@ -18,6 +18,7 @@ void check(const Seeds& range) {
   uint64_t generations = 0;
   uint64_t without_quorum = 0;
   uint64_t too_few = 0;
+  uint64_t ended = 0;
   for (uint64_t seed = range.first; seed < range.first + range.count; ++seed) {
     const GenerationsResult result = GenerationsSimulator(seed, GenerationsLimits{}).run();
     ASSERT_EQ(result.violation, "") << "replay: RUEDA_SIM_SEED=" << seed;
@@ -29,18 +30,21 @@ void check(const Seeds& range) {
     sum.resumed += result.resumed;
     without_quorum += result.quorum_lost;
     too_few += result.too_few;
+    ended += result.was_ended;
   }
   std::cout << range.count << " seeds from " << range.first << ": " << sum.events << " events, "
             << generations << " generations, of which " << sum.grown << " grew and "
             << sum.replaced_leaders << " had another coordinator, " << sum.resumed
             << " daemons that came back, " << sum.steps << " steps, " << without_quorum
-            << " jobs without a quorum and " << too_few << " with too few processes at the end\n";
+            << " jobs without a quorum and " << too_few << " with too few processes at the end, "
+            << ended << " that somebody has ended\n";
   // A simulator that never gets anywhere would also find no violation.
   EXPECT_GT(generations, range.count * 2);
   EXPECT_GT(sum.grown, range.count / 4);
   EXPECT_GT(sum.replaced_leaders, range.count / 20);
   EXPECT_GT(sum.resumed, range.count / 20);
   EXPECT_GT(sum.steps, range.count * 100);
+  EXPECT_GT(ended, range.count / 20);
   EXPECT_LT(without_quorum + too_few, range.count / 2);
 }
 
