@@ -16,7 +16,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "agent/process/process.h"
-#include "daemon/base/exit_watch.h"
+#include "daemon/base/os/exit_watch.h"
 #include "daemon/base/status.h"
 
 namespace rueda::agent {

@@ -25,8 +25,8 @@
 #include "agent/process/leftovers.h"
 #include "agent/process/output.h"
 #include "agent/process/rank_process.h"
-#include "daemon/base/exit_watch.h"
 #include "daemon/base/loop_gate.h"
+#include "daemon/base/os/exit_watch.h"
 
 namespace rueda::agent {
 

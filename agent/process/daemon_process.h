@@ -12,7 +12,7 @@
 
 #include "agent/process/output.h"
 #include "agent/process/process.h"
-#include "daemon/base/exit_watch.h"
+#include "daemon/base/os/exit_watch.h"
 #include "daemon/base/status.h"
 
 namespace rueda::agent {

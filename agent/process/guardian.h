@@ -12,7 +12,7 @@
 #include <boost/asio/io_context.hpp>
 
 #include "agent/process/process.h"
-#include "daemon/base/exit_watch.h"
+#include "daemon/base/os/exit_watch.h"
 
 namespace rueda::agent {
 

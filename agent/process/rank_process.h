@@ -11,7 +11,7 @@
 #include "agent/base/layout.h"
 #include "agent/process/output.h"
 #include "agent/process/process.h"
-#include "daemon/base/exit_watch.h"
+#include "daemon/base/os/exit_watch.h"
 
 namespace rueda::agent {
 

@@ -16,8 +16,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "daemon/base/exit_watch.h"
 #include "daemon/base/fd.h"
+#include "daemon/base/os/exit_watch.h"
 
 namespace rueda::engine {
 namespace {

@@ -1,4 +1,4 @@
-#include "daemon/base/exit_watch.h"
+#include "daemon/base/os/exit_watch.h"
 
 #include <cstdint>
 #include <utility>
