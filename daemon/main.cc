@@ -301,7 +301,7 @@ std::string read_line(int fd) {
 
 // Opens the control port, tells the launcher where, and takes what credentials it then sends:
 // launchers meet at ports, and know the job that the certificates are for only when they have met
-// (docs/decisions/0090-certificates-of-private-daemons.md). kShutDown means that the launcher has
+// (docs/decisions/0086-certificates-of-private-daemons.md). kShutDown means that the launcher has
 // ended, or needs no daemon.
 Result<CredentialsPtr> await_credentials(Config& config, service::Listener& control) {
   Result<service::Listener> listener = service::listen_on(config.listen_host, config.control_port);

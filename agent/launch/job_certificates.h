@@ -1,6 +1,6 @@
 // Certificates for the private daemons of one job. They need nobody who hands them out: each
 // launcher makes the job's authority out of the job's token, and issues what its own daemon needs
-// (docs/decisions/0090-certificates-of-private-daemons.md).
+// (docs/decisions/0086-certificates-of-private-daemons.md).
 #pragma once
 
 #include <string>

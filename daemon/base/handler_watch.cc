@@ -5,6 +5,12 @@
 namespace rueda {
 namespace {
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int kSlower = 20;
+#else
+constexpr int kSlower = 1;
+#endif
+
 HandlerClock::Time read_clock(clockid_t clock) {
   timespec now{};
   ::clock_gettime(clock, &now);
@@ -16,6 +22,9 @@ std::chrono::milliseconds in_ms(HandlerClock::Time time) {
 }
 
 }  // namespace
+
+constinit const std::chrono::milliseconds HandlerWatch::kReported{100 * kSlower};
+constinit const std::chrono::milliseconds HandlerWatch::kEnded{1000 * kSlower};
 
 HandlerClock::Time HandlerClock::now() const { return read_clock(CLOCK_MONOTONIC_COARSE); }
 

@@ -57,8 +57,8 @@ class HandlerWatchTest : public ::testing::Test {
   milliseconds worked_{0};
 };
 
-constexpr HandlerClock::Time kLong = HandlerWatch::kReported + milliseconds(50);
-constexpr HandlerClock::Time kTooLong = HandlerWatch::kEnded + milliseconds(50);
+const HandlerClock::Time kLong = HandlerWatch::kReported + milliseconds(50);
+const HandlerClock::Time kTooLong = HandlerWatch::kEnded + milliseconds(50);
 
 TEST_F(HandlerWatchTest, AHandlerThatWorksForLongIsReportedOnceInAWhile) {
   const CausePtr one = job("one");

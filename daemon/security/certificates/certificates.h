@@ -27,7 +27,7 @@ struct KeyPair {
 Result<KeyPair> make_authority(const std::string& trust_domain, std::chrono::days life);
 // Makes the authority that follows from a secret: all who know the secret make it with the same key
 // and the same name, so that each takes what another one has issued. It does not end, and has begun
-// long ago, whatever the clocks say (docs/decisions/0090-certificates-of-private-daemons.md). Who
+// long ago, whatever the clocks say (docs/decisions/0086-certificates-of-private-daemons.md). Who
 // could guess the secret would have the key.
 Result<KeyPair> derive_authority(const std::string& secret, const std::string& trust_domain);
 

@@ -14,6 +14,7 @@
 #include "daemon/base/limits.h"
 #include "daemon/base/mutex.h"
 #include "daemon/base/one_line.h"
+#include "daemon/rpc/peer_name.h"
 
 namespace rueda::service {
 namespace {
@@ -52,6 +53,14 @@ void log_of_grpc(gpr_log_func_args* said) {
   }
   if (!spdlog::should_log(spdlog::level::debug)) return;
   spdlog::debug("gRPC ({}:{}): {}", said->file, said->line, one_line(said->message));
+}
+
+// Returns the address in gRPC's name of a connection, such as "127.0.0.1" or "[::1]".
+std::string address_in(const std::string& peer) {
+  const std::string name = rpc::percent_decoded(peer);
+  const size_t begin = name.find(':') + 1;
+  const size_t end = name.rfind(':');
+  return end != std::string::npos && begin < end ? name.substr(begin, end - begin) : name;
 }
 
 void bound(grpc::ServerBuilder& builder) {
@@ -165,7 +174,7 @@ void GrpcServers::serve() {
                                         const security::Connection& connection,
                                         const std::string& why) {
     const std::string node = caller.name.empty() ? "" : ", " + caller.name;
-    at_network_.note(machine_of(connection.peer) + node, why);
+    at_network_.note(address_in(connection.peer) + node, why);
   });
   local_.queue->set_on_refused(
       [this](const security::Caller& caller, const security::Connection&, const std::string& why) {

@@ -78,8 +78,10 @@ TEST_F(EngineAttach, AtNamedSocketsThePrincipalCountsAndNotTheUser) {
   EXPECT_EQ(try_to_attach(0, attach).code(), Code::kPermission);
   attach.peer.uid += 1;
   attach.peer.principal = Principal::named("team-a");
-  const Status known = try_to_attach(0, attach);
+  FakeSession session(attach);
+  const Status known = cluster_.engine(0).on_attach(session);
   EXPECT_TRUE(known.is_ok()) << known.message();
+  cluster_.engine(0).on_detached(session);
 }
 
 TEST_F(EngineAttach, ANameBelongsToThePrincipalThatHadItFirst) {

@@ -82,7 +82,7 @@ class UsersTest(IntegrationTest):
         for user, group in ((54321, 54400), (0, 54321)):
             self.assertIn(" running ", self.ruedactl_as(user, group, "--socket", daemon.socket, "jobs"))
         refused = self.ruedactl_as(54321, 54321, "--socket", daemon.socket, "probe")
-        self.assertIn("root may ask for it over a daemon's unix socket, the user that the daemon runs as, and members of --admin-group", refused)
+        self.assertIn("root may ask for it over a daemon's unix socket without a name, the user that the daemon runs as, and members of --admin-group", refused)
         self.assertIn("--nodes of node alpha has 0", self.ruedactl_as(54321, 54400, "--socket", daemon.socket, "probe"))
         os.kill(job.pid_of(0), signal.SIGKILL)
         job.exit_codes()

@@ -224,6 +224,7 @@ std::vector<v1::GenerationMessage> messages_of_generations() {
   say(present);
   say(heard);
   say(core::LearnGeneration{generation});
+  say(core::EndGenerations{Status(Code::kShutDown, "why", Origin{"a", {}, true}), false});
   return made;
 }
 
