@@ -33,10 +33,10 @@ class NamesTest(IntegrationTest):
             self.assertLess(max(threads, descriptors), MOST_THREADS_OR_DESCRIPTORS, job.output())
 
     def test_calls_without_a_name_cost_no_memory(self):
-        self.check("arrays", *harness.amount((100_000, 64), (LONG_CALLS, 0), (6_000, 64)))
+        self.check("arrays", *harness.amount((30_000, 64), (LONG_CALLS, 0), (6_000, 64)))
 
     def test_more_of_them_may_be_in_flight_than_there_are_names(self):
-        self.check("in_flight", harness.amount(40_000, LONG_CALLS // 4, 6_000))
+        self.check("in_flight", harness.amount(12_000, LONG_CALLS // 4, 6_000))
 
     @unittest.skipUnless(HAS_TORCH, "PyTorch is not installed (deploy/packages.sh test installs it)")
     def test_tensors_of_pytorch_without_a_name(self):
