@@ -210,6 +210,19 @@ void define_doors(CLI::App& app, Config& config) {
       ->capture_default_str();
 }
 
+void define_membership(CLI::App& app, Config& config) {
+  app.add_option("--nodes", config.nodes,
+                 "Static membership: node_id=host:port, separated by commas")
+      ->envname("RUEDAD_NODES")
+      ->delimiter(',');
+  app.add_option("--dial", config.dial,
+                 "Where the daemon connects to for jobs: any (where launchers and other nodes of a "
+                 "job say), or nodes (the addresses of --nodes, and data ports of those hosts)")
+      ->envname("RUEDAD_DIAL")
+      ->check(CLI::IsMember({"any", "nodes"}))
+      ->capture_default_str();
+}
+
 void define_network(CLI::App& app, Config& config) {
   const auto take_sockets = [&config](const std::vector<std::string>& given) {
     config.sockets.clear();
@@ -240,10 +253,6 @@ void define_network(CLI::App& app, Config& config) {
   app.add_option("--http-port", config.http_port, "/metrics, /healthz, /readyz; 0 takes a free one")
       ->envname("RUEDAD_HTTP_PORT")
       ->capture_default_str();
-  app.add_option("--nodes", config.nodes,
-                 "Static membership: node_id=host:port, separated by commas")
-      ->envname("RUEDAD_NODES")
-      ->delimiter(',');
   app.add_option(
          "--tcp-congestion", config.tcp_congestion,
          "Congestion control of the data plane: auto (reno towards this same host), system, "
@@ -528,6 +537,7 @@ std::variant<Config, int> read_config(int argc, char** argv) {
   app.allow_config_extras(CLI::config_extras_mode::error);
   define_doors(app, config);
   define_network(app, config);
+  define_membership(app, config);
   define_work(app, config);
   define_quota(app, config);
   define_rest(app, config);

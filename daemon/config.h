@@ -31,6 +31,7 @@ struct Config {
   std::vector<uint16_t> data_ports = {28401};
   uint16_t http_port = 28402;
   std::vector<std::string> nodes;  // The static membership, as node_id=host:port.
+  std::string dial = "any";        // Which nodes jobs may have: any, or "nodes", those of the list.
   int64_t fusion_threshold_bytes = int64_t{64} << 20;
   std::string coordination = core::to_string(core::kDefaultCoordination);
   std::string reducer = core::to_string(core::Reducer::kNode);

@@ -88,6 +88,7 @@ engine::EngineOptions engine_options(const Config& config, bool uses_rdma,
   options.transport = config.transport == "grpc" ? "grpc" : uses_rdma ? "rdma" : "tcp";
   options.node_id = config.node_id;
   options.rack = label(config, "rack");
+  options.dials_control_hosts = config.dial == "nodes";
   options.fusion_threshold_bytes = config.fusion_threshold_bytes;
   options.coordination = core::parse_coordination(config.coordination).value();
   options.reducer = core::parse_reducer(config.reducer).value();
@@ -459,11 +460,15 @@ service::ControlPlaneOptions Daemon::control_plane_options() const {
   options.incarnation = random_number();
   options.timeout_ms = failure_timeout_ms(config_);
   options.credentials = credentials_;
+  options.check_dial = [this](const std::string& address) {
+    return membership_->check_dial(address);
+  };
   return options;
 }
 
 Status Daemon::start() {
-  Result<service::StaticMembership> membership = service::StaticMembership::parse(config_.nodes);
+  Result<service::StaticMembership> membership =
+      service::StaticMembership::parse(config_.nodes, /*is_binding=*/config_.dial == "nodes");
   if (!membership.is_ok()) return membership.status();
   membership_ = std::move(membership).value();
   if (rdma_.is_required && !rdma_.is_used) {

@@ -28,18 +28,6 @@ bool is_host_character(char c) {
          std::string_view(".-_:%").find(c) != std::string_view::npos;
 }
 
-// Returns whether the address is a link-local one of IPv4. No node is reached at such an address,
-// but clouds give a machine's credentials away there (169.254.169.254) to whoever asks from it.
-bool is_link_local_v4(const sockaddr& address) {
-  if (address.sa_family == AF_INET6) {
-    const in6_addr& v6 = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
-    return IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 169 && v6.s6_addr[13] == 254;
-  }
-  if (address.sa_family != AF_INET) return false;
-  const in_addr& v4 = reinterpret_cast<const sockaddr_in&>(address).sin_addr;
-  return ntohl(v4.s_addr) >> 16 == (169u << 8 | 254u);
-}
-
 // Returns text such as "1.2.3.4", "2001:db8::1" or "fe80::1%eth0", or "" if the address is of
 // neither family.
 std::string numeric_text(const sockaddr& address, socklen_t bytes) {
@@ -101,6 +89,16 @@ bool is_numeric_host(const std::string& host) {
 bool is_loopback(const std::string& host) {
   return host == "localhost" || host == "::1" ||
          (host.rfind("127.", 0) == 0 && is_numeric_host(host));
+}
+
+bool is_link_local_v4(const sockaddr& address) {
+  if (address.sa_family == AF_INET6) {
+    const in6_addr& v6 = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+    return IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 169 && v6.s6_addr[13] == 254;
+  }
+  if (address.sa_family != AF_INET) return false;
+  const in_addr& v4 = reinterpret_cast<const sockaddr_in&>(address).sin_addr;
+  return ntohl(v4.s_addr) >> 16 == (169u << 8 | 254u);
 }
 
 Result<std::string> dial_target(const HostPort& address) {

@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include <sys/socket.h>
+
 #include "daemon/base/status.h"
 
 namespace rueda {
@@ -33,6 +35,11 @@ bool is_numeric_host(const std::string& host);
 
 // Returns whether the host is "localhost", or a numeric address of this machine alone.
 bool is_loopback(const std::string& host);
+
+// Returns whether the address is a link-local one of IPv4, also in the form of IPv6. No node is
+// reached at such an address, but clouds give a machine's credentials away there (169.254.169.254)
+// to whoever asks from it.
+bool is_link_local_v4(const sockaddr& address);
 
 // Returns what gRPC has to connect to: the addresses of a host, as getaddrinfo() has them, in its
 // order. gRPC's own resolver waits for name servers although /etc/hosts has the name, and takes

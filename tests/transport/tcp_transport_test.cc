@@ -385,5 +385,26 @@ TEST_F(TcpTransportTest, ANameIsResolvedWithoutBlocking) {
   EXPECT_EQ(log_->count("congestion control reno for peers on this host"), 1);
 }
 
+// Clouds give a machine's credentials away at such an address.
+TEST_F(TcpTransportTest, LinkLocalAddressesAreNotDialled) {
+  for (const char* address : {"169.254.169.254:80", "[::ffff:169.254.169.254]:80"}) {
+    ConnectOptions options;
+    options.address = address;
+    options.id = id_;
+    options.token = token_;
+    options.slot_count = 2;
+    options.slot_bytes = 64;
+    options.timeout_ms = 20'000;
+    std::optional<Status> status;
+    transport_->connect(
+        options, [&](Result<std::unique_ptr<SendChannel>> result) { status = result.status(); });
+    ASSERT_TRUE(run_until([&] { return status.has_value(); })) << address;
+    EXPECT_EQ(status->code(), Code::kInvalidArgument);
+    EXPECT_NE(status->message().find("169.254.169.254 is a link-local IPv4 address"),
+              std::string::npos)
+        << status->message();
+  }
+}
+
 }  // namespace
 }  // namespace rueda::transport

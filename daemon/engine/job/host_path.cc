@@ -98,8 +98,9 @@ void HostPath::open_data(uint32_t process_set, const core::Layout& layout) {
     options.data_addresses.clear();
     for (const NodeIndex member : parts.ring()) {
       const std::string& told = data_addresses_[static_cast<size_t>(member.value)];
-      options.data_addresses.push_back(
-          data_address_of(layout.node(member).control_address, split_addresses(told)[loop]));
+      options.data_addresses.push_back(data_address_of(layout.node(member).control_address,
+                                                       split_addresses(told)[loop],
+                                                       context_.options.dials_control_hosts));
     }
     for (size_t part = 0; part < parts.size(); ++part) {
       options.part = static_cast<uint32_t>(part);

@@ -42,7 +42,9 @@ struct EngineOptions {
   core::StallOptions stall{10'000, 0};
   core::TreeOptions tree;
   int lanes = 4;
-  uint32_t streams = 1;            // The streams of each channel.
+  uint32_t streams = 1;  // The streams of each channel.
+  // Data connections go to the host of a node's control address, whatever host the node has told.
+  bool dials_control_hosts = false;
   bool corrupt_reduction = false;  // A fault that tests plant (daemon/faults.h).
   int64_t clock_skew_ns = 0;       // A fault that tests plant in the clock of timelines.
   // Another: is called at each step of an elastic job's agreement, with its name.

@@ -425,7 +425,7 @@ Status read_agreement(const v1::JobSpec& from, engine::JobSpec& to) {
   return Status::ok();
 }
 
-Status read_elastic(const v1::JobSpec& from, engine::JobSpec& to) {
+Status read_elastic(const v1::JobSpec& from, const Membership& membership, engine::JobSpec& to) {
   if (!from.has_elastic()) return Status::ok();
   engine::ElasticSpec& elastic = to.elastic.emplace();
   elastic.min_ranks = from.elastic().min_ranks();  // ElasticJob checks it.
@@ -448,9 +448,10 @@ Status read_elastic(const v1::JobSpec& from, engine::JobSpec& to) {
     elastic.finished_slots.push_back(core::Slot{slot});
   }
   for (const std::string& contact : from.elastic().contacts()) {
-    if (const auto address = parse_dial_address(contact); !address.is_ok()) {
-      return Status(Code::kInvalidArgument,
-                    "job " + to.job + ": of a contact: " + address.status().message());
+    Status may = parse_dial_address(contact).status();
+    if (may.is_ok()) may = membership.check_dial(contact);
+    if (!may.is_ok()) {
+      return Status(Code::kInvalidArgument, "job " + to.job + ": of a contact: " + may.message());
     }
     elastic.contacts.push_back(contact);
   }
@@ -509,7 +510,9 @@ Result<engine::JobSpec> read_job(const v1::JobSpec& spec, const Membership& memb
   for (const v1::NodeSpec& node : spec.nodes()) {
     core::LayoutNode item{node.node_id(), one_line(node.control_address()), {}};
     for (int32_t rank : node.ranks()) item.ranks.push_back(Rank{rank});
-    if (item.control_address.empty() && spec.nodes_size() > 1) {
+    // A node that is alone is told to those who come later, if the job is elastic.
+    const bool is_told = spec.nodes_size() > 1 || spec.has_elastic();
+    if (is_told && (item.control_address.empty() || membership.is_binding())) {
       Result<std::string> address = membership.address_of(item.node_id);
       if (!address.is_ok()) return address.status();
       item.control_address = std::move(address).value();
@@ -540,7 +543,7 @@ Result<engine::JobSpec> read_job(const v1::JobSpec& spec, const Membership& memb
   if (Status status = read_agreement(spec, job); !status.is_ok()) return status;
   if (Status status = read_plans(spec, job); !status.is_ok()) return status;
   job.is_shared = spec.is_shared();
-  if (Status status = read_elastic(spec, job); !status.is_ok()) return status;
+  if (Status status = read_elastic(spec, membership, job); !status.is_ok()) return status;
   job.checks_finite = spec.checks_finite();
   if (spec.has_timeline()) {
     Result<engine::TimelineRequest> timeline = from_proto(spec.timeline());

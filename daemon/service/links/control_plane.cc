@@ -157,8 +157,9 @@ void GrpcControlPlane::dial(engine::LinkId id) {
   if (it == links_.end() || stopped_) return;
   if (it->second.channel) return open(id);
   const Result<HostPort> where = parse_dial_address(it->second.address);
+  const Status may = where.is_ok() ? options_.check_dial(it->second.address) : where.status();
   // Such an address never becomes valid.
-  if (!where.is_ok()) return note_trouble(it->second, where.status());
+  if (!may.is_ok()) return note_trouble(it->second, may);
   auto resolved = lifetime_.guard([this, id](const Result<std::string>& target) {
     if (!links_.contains(id) || stopped_) return;
     Link& link = links_.at(id);

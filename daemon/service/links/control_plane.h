@@ -40,6 +40,10 @@ struct ControlPlaneOptions {
   // The most links that no job needs, and the longest time that each of them stays.
   size_t max_strangers = 2 * limits::kMaxStrangers;
   TicksMs stranger_ms = 60'000;
+  // Returns why the daemon does not connect to an address; ok if it may.
+  std::function<Status(const std::string& address)> check_dial = [](const std::string&) {
+    return Status::ok();
+  };
   // With certificates a peer must be the node that its certificate names.
   std::shared_ptr<const rpc::Credentials> credentials =
       std::make_shared<rpc::Credentials>(security::Caller::Kind::kNetwork);

@@ -105,7 +105,7 @@ void ProbeService::send(SendCall& call, const v1::Explanation& explanation) {
   const std::string address =
       // The node has been checked.
       engine::data_address_of(membership_.address_of(measurement.to()).value(),
-                              explanation.send().data_address());
+                              explanation.send().data_address(), membership_.is_binding());
   if (const auto right_address = parse_dial_address(address); !right_address.is_ok()) {
     return call.fail(refusal(right_address.status()));
   }

@@ -6,6 +6,7 @@
 
 #include <boost/asio/post.hpp>
 
+#include "daemon/base/host_port.h"
 #include "daemon/transport/frame_check.h"
 
 namespace rueda::transport::tcp {
@@ -56,7 +57,8 @@ void Connector::start() {
 void Connector::attempt() {
   endpoints_.clear();
   next_endpoint_ = 0;
-  if (const auto endpoint = numeric_endpoint(address_)) {
+  if (auto endpoint = numeric_endpoint(address_)) {
+    if (is_link_local_v4(*endpoint->data())) return refuse();
     endpoints_.push_back(*endpoint);
     try_next_endpoint();
     return;
@@ -72,8 +74,19 @@ void Connector::attempt() {
 void Connector::on_resolved(const error_code& error, const Resolver::results_type& results) {
   if (!done_) return;
   if (error) return on_failure("the name cannot be resolved: " + error.message());
-  for (const auto& entry : results) endpoints_.push_back(entry.endpoint());
-  try_next_endpoint();
+  for (const auto& entry : results) {
+    Endpoint endpoint = entry.endpoint();
+    if (!is_link_local_v4(*endpoint.data())) endpoints_.push_back(endpoint);
+  }
+  endpoints_.empty() ? refuse() : try_next_endpoint();
+}
+
+void Connector::refuse() {
+  const Status why(Code::kInvalidArgument,
+                   address_.host +
+                       " is a link-local IPv4 address, to which no daemon connects: "
+                       "give one by which the node can be reached");
+  asio::post(io_, [self = shared_from_this(), why] { self->finish(why); });
 }
 
 void Connector::try_next_endpoint() {

@@ -35,6 +35,7 @@ class Connector : public std::enable_shared_from_this<Connector> {
 
  private:
   void attempt();
+  void refuse();
   void on_resolved(const error_code& error, const Resolver::results_type& results);
   void try_next_endpoint();
   void on_connected(const error_code& error);

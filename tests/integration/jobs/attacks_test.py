@@ -103,6 +103,26 @@ class PlanBombTest(Attacks):
         self.end_neighbour()
 
 
+class DialTest(Attacks):
+
+    def start_cluster(self):
+        ports = [harness.free_port() for _ in range(3)]
+        # The third one is not in the list of the first two.
+        nodes = ",".join(f"{name}=127.0.0.1:{port}" for name, port in zip(("alpha", "beta"), ports))
+        return [self.start_daemon(name, "--control-port", str(port), "--nodes", nodes, "--dial", "nodes")
+                for name, port in zip(("alpha", "beta", "gamma"), ports)]
+
+    def test_jobs_have_nodes_of_the_list_alone_and_others_are_not_dialled(self):
+        alpha, beta, gamma = self.start_cluster()
+        self.assert_job_runs([alpha, beta], [1, 1])
+        job = self.start_job([alpha, gamma], [1, 1], rank("init", "shutdown"), extra=("--start-timeout", "20"))
+        self.assertNotIn(0, job.exit_codes(), job.output())
+        self.assertRegex(job.output(), "node gamma is not in the daemon's --nodes, and with --dial nodes it knows no other: add it there")
+        alpha.wait_for(rf"unix socket: refused user {os.getuid()}: node gamma is not in the daemon's --nodes")
+        self.assertEqual(alpha.metric(REFUSED, 'at="socket"'), 1)
+        self.assert_job_runs([alpha, beta], [1, 1])
+
+
 @unittest.skipUnless(os.geteuid() == 0, "only root can become another user")
 class QuotaTest(Attacks):
 

@@ -451,6 +451,37 @@ TEST_F(ConvertJob, IsTakenOver) {
   EXPECT_EQ(job.layout.node(NodeIndex{1}), (core::LayoutNode{"b", "given:1", {Rank{1}}}));
 }
 
+TEST_F(ConvertJob, HasTheAddressesOfABindingListWhateverTheLauncherSays) {
+  membership_ = StaticMembership::parse({"a=known:1", "b=known:2"}, /*is_binding=*/true).value();
+  spec_.mutable_nodes(0)->set_control_address("elsewhere:22");
+  const auto converted = from_proto(spec_, membership_);
+  ASSERT_TRUE(converted.is_ok()) << converted.status().message();
+  EXPECT_EQ(converted.value().layout.node(NodeIndex{0}).control_address, "known:1");
+  EXPECT_EQ(converted.value().layout.node(NodeIndex{1}).control_address, "known:2");
+  spec_.mutable_elastic()->add_contacts("known:1");
+  EXPECT_EQ(refusal(), "");
+  spec_.mutable_elastic()->add_contacts("elsewhere:22");
+  EXPECT_THAT(refusal(), ::testing::HasSubstr("of a contact: the address elsewhere:22 is not in"));
+  spec_.clear_elastic();
+  spec_.mutable_nodes(1)->set_node_id("c");
+  EXPECT_THAT(refusal(), ::testing::HasSubstr("node c is not in the daemon's --nodes"));
+}
+
+// Who comes later is told of a node that is alone.
+TEST_F(ConvertJob, OfOneNodeHasTheAddressOfABindingListIfItIsElastic) {
+  membership_ = StaticMembership::parse({"a=known:1"}, /*is_binding=*/true).value();
+  spec_.mutable_nodes()->RemoveLast();
+  spec_.set_node_index(0);
+  spec_.mutable_nodes(0)->set_control_address("elsewhere:22");
+  const auto fixed = from_proto(spec_, membership_);
+  ASSERT_TRUE(fixed.is_ok()) << fixed.status().message();
+  EXPECT_EQ(fixed.value().layout.node(NodeIndex{0}).control_address, "elsewhere:22");
+  spec_.mutable_elastic()->set_min_ranks(1);
+  const auto elastic = from_proto(spec_, membership_);
+  ASSERT_TRUE(elastic.is_ok()) << elastic.status().message();
+  EXPECT_EQ(elastic.value().layout.node(NodeIndex{0}).control_address, "known:1");
+}
+
 TEST_F(ConvertJob, NumbersBeyondAllBoundsAreTheBounds) {
   spec_.set_fusion_threshold_bytes(UINT64_MAX);
   spec_.set_lock_after_steps(UINT32_MAX);

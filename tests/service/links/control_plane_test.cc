@@ -291,6 +291,23 @@ TEST_F(ControlPlaneTest, SchemesOfGrpcAreNotDialled) {
   EXPECT_TRUE(a.plane.peers().empty());
 }
 
+// Other members of a job tell addresses, too, not its launcher alone.
+TEST_F(ControlPlaneTest, WhereADaemonMayNotConnectItDoesNot) {
+  ControlPlaneOptions options{"a", 1, 60'000};
+  options.check_dial = [](const std::string& address) {
+    return address == "127.0.0.1:1" ? Status::ok() : Status(Code::kPermission, "it is not known");
+  };
+  Daemon a(loop_, options);
+  Daemon b(loop_, "b");
+  const LinkId to_b = a.plane.acquire(b.address());
+  EXPECT_EQ(a.plane.trouble(to_b),
+            "its daemon at " + b.address() + " cannot be reached: it is not known");
+  const LinkId known = a.plane.acquire("127.0.0.1:1");
+  ASSERT_TRUE(loop_.run_until([&] { return !a.plane.trouble(known).empty(); }));
+  EXPECT_FALSE(a.is_up());
+  EXPECT_TRUE(b.plane.peers().empty());
+}
+
 TEST_F(ControlPlaneTest, StopEndsWhateverTheStateOfTheLinks) {
   Daemon a(loop_, "a");
   Daemon b(loop_, "b");

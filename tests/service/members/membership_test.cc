@@ -25,6 +25,31 @@ TEST(StaticMembership, AnUnknownNodeIsNamed) {
             "daemon's --nodes");
 }
 
+TEST(StaticMembership, ABindingListIsAllThereIs) {
+  const std::vector<std::string> entries{"a=10.0.0.1:28400", "b=host.example:1"};
+  const auto open = StaticMembership::parse(entries);
+  ASSERT_TRUE(open.is_ok());
+  EXPECT_FALSE(open.value().is_binding());
+  EXPECT_TRUE(open.value().check_dial("10.0.0.9:22").is_ok());
+  const auto binding = StaticMembership::parse(entries, /*is_binding=*/true);
+  ASSERT_TRUE(binding.is_ok());
+  EXPECT_TRUE(binding.value().is_binding());
+  EXPECT_EQ(binding.value().address_of("a").value(), "10.0.0.1:28400");
+  const Status unknown = binding.value().address_of("z\n").status();
+  EXPECT_EQ(unknown.code(), Code::kPermission);
+  EXPECT_EQ(unknown.message(),
+            "node z? is not in the daemon's --nodes, and with --dial nodes it knows no other: add "
+            "it there");
+  EXPECT_TRUE(binding.value().check_dial("host.example:1").is_ok());
+  for (const char* address : {"10.0.0.1:28401", "10.0.0.9:22", "host.example:11", ""}) {
+    const Status may = binding.value().check_dial(address);
+    EXPECT_EQ(may.code(), Code::kPermission) << address;
+    EXPECT_EQ(may.message(), "the address " + std::string(address) +
+                                 " is not in the daemon's --nodes, and with --dial nodes it "
+                                 "connects to no other: write it there as others tell it");
+  }
+}
+
 TEST(StaticMembership, ABadEntryIsNamed) {
   for (const char* entry : {"", "a", "=h:1", "a=", "a=h", "a=h:", "a=:1", "a:1=h", ":", "="}) {
     const auto parsed = StaticMembership::parse({"ok=h:1", entry});
