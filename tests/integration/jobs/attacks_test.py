@@ -77,6 +77,55 @@ class MixedBatchTest(Attacks):
         self.assert_job_runs([daemon], [2])
 
 
+class Cgroup:
+    """A group of processes that have so much memory together, by either version of the kernel's interface."""
+
+    def __init__(self, name, limit):
+        unified = os.path.exists("/sys/fs/cgroup/cgroup.controllers")
+        self.folder = os.path.join("/sys/fs/cgroup" if unified else "/sys/fs/cgroup/memory", name)
+        os.mkdir(self.folder)
+        with open(self._file("memory.max" if unified else "memory.limit_in_bytes"), "w", encoding="ascii") as file:
+            file.write(str(limit))
+        # The peak is in neither version's reach everywhere: memory.peak came with Linux 5.19.
+        self._usage = self._file("memory.current" if unified else "memory.usage_in_bytes")
+
+    def _file(self, name):
+        return os.path.join(self.folder, name)
+
+    def usage(self):
+        return int(read_text(self._usage))
+
+    def inside(self):
+        """Returns what goes before a command line, for the command to run in the group."""
+        return ["sh", "-c", f'echo $$ >{self._file("cgroup.procs")}; exec "$@"', "sh"]
+
+    def remove(self):
+        harness.wait_until(lambda: not read_text(self._file("cgroup.procs")))
+        os.rmdir(self.folder)
+
+
+class MemoryTest(Attacks):
+
+    # Arenas were once paid for by the daemon, if a client shared holes: the kernel then ended it.
+    def test_a_daemon_of_512_mib_serves_arenas_of_a_gigabyte_and_is_shared_no_holes(self):
+        try:
+            group = Cgroup(f"rueda-test-{os.getpid()}", 512 << 20)
+        except OSError as error:
+            self.skipTest(f"no group of processes with a limit of memory can be made: {error}")
+        self.addCleanup(group.remove)
+        daemon = self.start_daemon("alpha", inside=group.inside())
+        self.addCleanup(daemon.close)
+        before = group.usage()
+        # The tensor of each of two ranks has half a gigabyte.
+        job = self.start_job([daemon], [2], rank("init", "steps:2:134217728", "shutdown"))
+        self.assertEqual(job.exit_codes(), [0], job.output())
+        hostile = self.start_job([daemon], [1], [harness.PYTHON, os.path.join(harness.RANKS, "raw_rank.py"), "holes"])
+        self.assertRegex(hostile.wait_for(0, "refused .*").group(0), "fallocate or touch all of it before handing it over")
+        hostile.exit_codes()
+        self.assertLess(group.usage() - before, 128 << 20)
+        self.assert_job_runs([daemon], [2])
+
+
 class PlanBombTest(Attacks):
 
     def most_bytes(self, daemon):

@@ -4,6 +4,7 @@
 Run as: raw_rank.py HOW. The ways are the functions below."""
 
 import ctypes
+import fcntl
 import os
 import signal
 import socket
@@ -173,7 +174,20 @@ def fuse():
     file.end()
 
 
+def holes():
+    """Shares memory of which it has touched nothing: whoever touches a page first pays for it."""
+    client, _ = attached()
+    fd = os.memfd_create("holes", os.MFD_ALLOW_SEALING)
+    size = 1 << 30
+    os.ftruncate(fd, size)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+    client.send(ARENA_ADD, struct.pack("<QII", size, 0, 0), [fd])
+    code, _, text = struct.unpack(STATUS_FORMAT, client.receive_only(REPLY))
+    print(f"refused {code}: {text_of(text)}", flush=True)
+
+
 WAYS = {
+    "holes": holes,
     "lingering": lingering,
     "fuse": fuse,
     "input-beyond": lambda: wild_record(offsets=(ARENA_BYTES, 0)),
