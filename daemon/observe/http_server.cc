@@ -21,7 +21,7 @@
 #include <openssl/pem.h>
 #include <pthread.h>
 
-#include "daemon/base/crowd.h"
+#include "daemon/base/strangers/crowd.h"
 
 namespace rueda::observe {
 namespace {

@@ -14,7 +14,7 @@
 #include <string>
 #include <thread>
 
-#include "daemon/base/crowd.h"
+#include "daemon/base/strangers/crowd.h"
 #include "daemon/base/fd.h"
 #include "daemon/base/limits.h"
 #include "daemon/base/mutex.h"

@@ -16,7 +16,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include "daemon/base/clock.h"
-#include "daemon/base/crowd.h"
+#include "daemon/base/strangers/crowd.h"
 #include "daemon/base/lifetime.h"
 #include "daemon/base/limits.h"
 #include "daemon/engine/loops/poster.h"

@@ -1,4 +1,4 @@
-#include "daemon/base/crowd.h"
+#include "daemon/base/strangers/crowd.h"
 
 #include <gtest/gtest.h>
 
