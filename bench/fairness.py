@@ -12,6 +12,7 @@
     messages   a stranger says hello, and floods one control link with messages of a job that is none
     data       a stranger opens connections to the data port without end: half of them send garbage, half nothing
     http       a stranger does the same at the HTTP port, with requests for all metrics, and with halves of requests
+    knocking   a process connects to the unix socket without end, and hangs up
     full       another user, nobody, has all the jobs, connections, tensors and arenas that he may have, and a process of his
                asks for one more of each, again and again (as root alone)
     lingering  another user, nobody, sends descriptors to the unix socket that whoever closes them last sleeps over (as root
@@ -46,7 +47,7 @@ RANK = str(ROOT / "bench" / "fairness_rank.py")
 REFERENCE = "beside"
 # How each neighbour begins: as a rank of a job of its own, or as a process that is in none.
 RANKS = ("spinning", "flooding", "apart", "full")
-STRANGERS = ("plans", "links", "messages", "data", "http", "lingering")
+STRANGERS = ("plans", "links", "messages", "data", "http", "knocking", "lingering")
 AS_ROOT = ("full", "lingering")
 WAYS = ("alone", *(way for way in (*RANKS, *STRANGERS) if way not in AS_ROOT), *(AS_ROOT if os.geteuid() == 0 else ()))
 NOBODY = 65534

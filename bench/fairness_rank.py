@@ -4,7 +4,7 @@
     spinning, flooding, full     as ranks
     plans RUEDARUN SOCKET FOLDER
     data HOST:PORT, http HOST:PORT
-    lingering SOCKET
+    knocking SOCKET, lingering SOCKET
 
 All but the first print a line and then do so until they are ended; fairness.py says what it is."""
 
@@ -171,6 +171,18 @@ def http(address):
     come_and_go(address, b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n" * 8, b"GET /healthz HTTP/1.1\r\nX: ")
 
 
+def knock(path):
+    """Connects and hangs up, with and without a word."""
+    print("begun", flush=True)
+    for says in itertools.cycle((b"", b"RUDA", b"x")):
+        with socket.socket(socket.AF_UNIX) as one:
+            try:
+                one.connect(path)
+                one.send(says)
+            except OSError:
+                pass  # It is refused, or has been hung up on.
+
+
 def plans(ruedarun, path, folder):
     """Registers a job with the plan that costs most to check: a long chain with many ways to end."""
     plan = os.path.join(folder, "plan")
@@ -229,7 +241,8 @@ def linger(path):
 
 def main():
     ways = {"measure": lambda *steps: measure(*map(int, steps)), "spinning": spin, "flooding": flood, "full": fill,
-            "data": data, "http": http, "plans": plans, "lingering": linger}
+            "data": data, "http": http, "plans": plans, "knocking": knock,
+            "lingering": linger}
     ways[sys.argv[1]](*sys.argv[2:])
 
 

@@ -44,6 +44,16 @@ class CallQueue {
     if (refused_) refused_(caller, connection, why);
   }
 
+  // Sets what is asked, on this queue's thread, whether another call over the connection is taken
+  // up; who says no has ended the connection. Must be called before the first call is awaited.
+  using Gate = std::function<bool(const security::Connection&, security::Action,
+                                  const security::Caller&)>;
+  void set_gate(Gate gate) { gate_ = std::move(gate); }
+  bool lets_in(const security::Connection& connection, security::Action action,
+               const security::Caller& caller) const {
+    return !gate_ || gate_(connection, action, caller);
+  }
+
   // These two are thread-safe. A call may start operations only between its begin() and its end().
   void begin();
   void end();
@@ -56,6 +66,7 @@ class CallQueue {
 
   const std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   Refused refused_;
+  Gate gate_;
   Mutex mutex_;
   Condition changed_;
   int calls_ RUEDA_GUARDED_BY(mutex_) = 0;

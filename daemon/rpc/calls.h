@@ -106,6 +106,9 @@ inline Status admit(const CallQueue& queue, const security::Door& door,
                     const grpc::ServerContext& context, security::Caller& caller) {
   const security::Connection connection = connection_of(context);
   caller = door.callers.find(connection);
+  if (!queue.lets_in(connection, door.action, caller)) {
+    return {Code::kResourceExhausted, "calls come too fast over this connection"};
+  }
   Status may = security::check(door.action, caller);
   if (!may.is_ok()) queue.note_refused(caller, connection, may.message());
   return may;

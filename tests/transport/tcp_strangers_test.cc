@@ -33,6 +33,26 @@ TEST_F(TcpStrangers, AFloodOfStrangersIsBoundedAndDoesNotFloodTheLog) {
   for (asio::ip::tcp::socket& stranger : strangers) EXPECT_TRUE(is_hung_up(stranger));
 }
 
+// Whatever a stranger costs is paid by the loop that reduces.
+TEST_F(TcpStrangers, StrangersComeNoFasterThanTheyMayAndANeighbourGetsInBehindThem) {
+  transport_ = make_tcp_transport(io_, {.hello_timeout_ms = 20'000});
+  key_ = transport_->register_region(memory_).value();
+  const auto begin = std::chrono::steady_clock::now();
+  address_ = transport_->listen("127.0.0.1:0").value();
+  std::vector<asio::ip::tcp::socket> strangers;
+  for (int i = 0; i < 700; ++i) strangers.push_back(dial());
+  constexpr uint64_t kRoom = 64;
+  for (const uint64_t wanted : {150u, 250u, 350u, 450u}) {
+    ASSERT_TRUE(run_until_rejected(wanted));
+    const uint64_t came = transport_->rejected() + kRoom;
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
+    EXPECT_LE(came, 256 + static_cast<uint64_t>(elapsed.count() * 400) + 1);
+  }
+  asio::ip::tcp::socket neighbour = open_by_hand();
+  EXPECT_NE(channel_, nullptr);
+  EXPECT_GE(transport_->rejected(), 700 - kRoom);
+}
+
 TEST_F(TcpStrangers, ANeighbourGetsInBesideAFloodOfIdleConnections) {
   transport_ = make_tcp_transport(io_, {.hello_timeout_ms = 20'000});
   key_ = transport_->register_region(memory_).value();

@@ -19,17 +19,21 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "daemon/base/clock.h"
 #include "daemon/base/mutex.h"
 #include "daemon/rpc/peer_name.h"
 
 namespace rueda::service {
 namespace {
 
-constexpr int kBacklog = 4096;
+// Whoever waits here behind strangers waits for all of them.
+constexpr int kBacklog = 1024;
 constexpr uint64_t kStopId = 0;
 constexpr uint64_t kListenerId = 1;
 // So many connections are accepted before other descriptors get their turn.
 constexpr int kAtOnce = 64;
+// The shortest pause of a listener: what has come meanwhile is accepted at once.
+constexpr std::chrono::milliseconds kLeastPause{10};
 
 struct Address {
   std::array<uint8_t, 16> bytes{};
@@ -210,13 +214,17 @@ void Acceptor::stop() {
 }
 
 void Acceptor::run() {
-  bool listens = true;
+  using Clock = std::chrono::steady_clock;
+  std::optional<Clock::time_point> listens_at;  // Nothing while the listener is watched.
   std::array<epoll_event, 64> events{};
   for (;;) {
-    const int wait_ms = listens ? -1 : static_cast<int>(limits_.retry.count());
+    const auto left = [&] {
+      return std::chrono::ceil<std::chrono::milliseconds>(*listens_at - Clock::now()).count();
+    };
+    const int wait_ms = listens_at ? static_cast<int>(std::max<int64_t>(0, left())) : -1;
     const int count = ::epoll_wait(epoll_.get(), events.data(), events.size(), wait_ms);
-    if (!listens) {
-      listens = true;
+    if (listens_at && left() <= 0) {
+      listens_at.reset();
       watch_for(epoll_.get(), EPOLL_CTL_ADD, listener_.get(), EPOLLIN, kListenerId);
     }
     for (int i = 0; i < count; ++i) {
@@ -224,29 +232,45 @@ void Acceptor::run() {
       if (event.data.u64 == kStopId) return;
       if (event.data.u64 != kListenerId) {
         look_at(event.data.u64, event.events);
-      } else if (!accept_all()) {
+      } else if (const auto pause = accept_all(); pause.count() > 0) {
         // If the listener stayed in the set, the thread would be woken at once, again and again.
-        listens = false;
+        listens_at = Clock::now() + pause;
         watch_for(epoll_.get(), EPOLL_CTL_DEL, listener_.get(), 0, kListenerId);
       }
     }
   }
 }
 
-bool Acceptor::accept_all() {
+std::chrono::milliseconds Acceptor::take_arrival() {
+  const MutexLock lock(mutex_);
+  const TicksUs now = steady_now_us();
+  if (arrivals_.take(now)) return std::chrono::milliseconds(0);
+  const auto wait = std::chrono::ceil<std::chrono::milliseconds>(
+      std::chrono::microseconds(arrivals_.wait_us(now)));
+  // Strangers who turn out to be none make room earlier.
+  return std::clamp(wait, kLeastPause, std::max(kLeastPause, limits_.retry));
+}
+
+std::chrono::milliseconds Acceptor::accept_all() {
   for (int i = 0; i < kAtOnce; ++i) {
+    if (const auto pause = take_arrival(); pause.count() > 0) return pause;
     sockaddr_storage from{};
     socklen_t size = sizeof(from);
     UniqueFd socket(::accept4(listener_.get(), reinterpret_cast<sockaddr*>(&from), &size,
                               SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!socket.is_open()) return !is_exhausted(errno);
+    if (!socket.is_open()) {
+      const int error = errno;
+      const MutexLock lock(mutex_);
+      arrivals_.give_back();
+      return is_exhausted(error) ? limits_.retry : std::chrono::milliseconds(0);
+    }
     const std::optional<Address> address = address_of(from);
     if (!address) continue;
     const int on = 1;
     (void)::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    Connection connection;
+    Connection connection(limits_);
     connection.socket = UniqueFd(::fcntl(socket.get(), F_DUPFD_CLOEXEC, 0));
-    if (!connection.socket.is_open()) return false;
+    if (!connection.socket.is_open()) return limits_.retry;
     connection.peer = name_of_peer(*address);
     connection.address = name_of_machine(*address);
     {
@@ -257,13 +281,13 @@ bool Acceptor::accept_all() {
         forget(old->second);
       }
       by_peer_[connection.peer] = id;
-      Connection& kept = connections_[id] = std::move(connection);
+      Connection& kept = connections_.emplace(id, std::move(connection)).first->second;
       watch_for(epoll_.get(), EPOLL_CTL_ADD, kept.socket.get(), EPOLLIN | EPOLLET, id);
       become_stranger(id, kept);
     }
     take_(std::move(socket));
   }
-  return true;
+  return std::chrono::milliseconds(0);
 }
 
 void Acceptor::become_stranger(uint64_t id, Connection& connection) {
@@ -313,6 +337,18 @@ void Acceptor::forget(uint64_t id) {
   connections_.erase(it);
 }
 
+bool Acceptor::may_call(const std::string& peer, double units) {
+  const std::optional<Address> address = address_of(peer);
+  if (!address) return true;
+  const MutexLock lock(mutex_);
+  const auto named = by_peer_.find(name_of_peer(*address));
+  if (named == by_peer_.end()) return true;
+  Connection& connection = connections_.at(named->second);
+  if (connection.needed || connection.calls.take(steady_now_us(), units)) return true;
+  throw_out(named->second);
+  return false;
+}
+
 void Acceptor::keep(const std::string& peer, bool needed) {
   const std::optional<Address> address = address_of(peer);
   if (!address) return;
@@ -327,6 +363,7 @@ void Acceptor::keep(const std::string& peer, bool needed) {
     return become_stranger(id, connection);
   }
   connection.needed = true;
+  arrivals_.give_back();
   strangers_.remove(id);
   held_bytes_ -= std::exchange(connection.held_bytes, 0);
   // From here on only the end of the connection is of interest.

@@ -3,7 +3,8 @@
 //
 // A connection that no job needs is a stranger. The number of strangers is bounded, and so is what
 // each may have sent: gRPC keeps a message until all of it has arrived, whatever length it
-// announces.
+// announces. So are how fast they may come and how fast each may call, because what a stranger does
+// costs the daemon more than the stranger, and jobs want the same processors.
 #pragma once
 
 #include <chrono>
@@ -14,11 +15,12 @@
 #include <string>
 #include <thread>
 
-#include "daemon/base/strangers/crowd.h"
 #include "daemon/base/fd.h"
 #include "daemon/base/limits.h"
 #include "daemon/base/mutex.h"
 #include "daemon/base/status.h"
+#include "daemon/base/strangers/crowd.h"
+#include "daemon/base/strangers/token_bucket.h"
 
 namespace rueda::service {
 
@@ -29,6 +31,12 @@ struct AcceptorLimits {
   int64_t bytes = static_cast<int64_t>(limits::kMaxControlMessageBytes);
   int64_t all_bytes = int64_t{32} << 20;
   int64_t bytes_a_second = 64 << 10;
+  // So many strangers may come at once, and so many a second; others wait in the listener's queue.
+  double arrivals = 512;
+  double arrivals_a_second = 120;
+  // What calls a stranger may make at once, and a second, in units of may_call().
+  double calls = 64;
+  double calls_a_second = 8;
   std::chrono::milliseconds retry =
       std::chrono::milliseconds(100);  // The pause after descriptors have run out.
 };
@@ -49,7 +57,8 @@ class Acceptor {
   // Takes over the ownership of a connection.
   using Take = std::function<void(UniqueFd)>;
 
-  explicit Acceptor(AcceptorLimits limits = acceptor_limits()) : limits_(limits) {}
+  explicit Acceptor(AcceptorLimits limits = acceptor_limits())
+      : limits_(limits), arrivals_(limits.arrivals, limits.arrivals_a_second) {}
   ~Acceptor() { stop(); }
 
   // Opens the port and returns it. The errors are those of listen_on(). Connections wait until
@@ -65,23 +74,32 @@ class Acceptor {
   // Says whether jobs need the connection of this peer, which is named as gRPC names it.
   // Thread-safe.
   void keep(const std::string& peer, bool needed);
+  // Counts a call of this peer, which costs so many units. Returns false, and ends the connection,
+  // if it is a stranger's who calls too fast. Thread-safe.
+  bool may_call(const std::string& peer, double units);
 
  private:
   struct Connection {
+    explicit Connection(const AcceptorLimits& limits)
+        : calls(limits.calls, limits.calls_a_second) {}
     // A descriptor of the same connection as gRPC's, by which the acceptor ends it and sees its
     // end.
     UniqueFd socket;
     std::string peer;
     std::string address;
     bool needed = false;
+    TokenBucket calls;
     int64_t base_bytes = 0;  // Bytes that it had sent when it became a stranger.
     std::chrono::steady_clock::time_point since;
     int64_t held_bytes = 0;
   };
 
   void run();
-  // Returns false if there are no descriptors left.
-  bool accept_all();
+  // Returns how long nothing is to be accepted: descriptors have run out, or strangers come too
+  // fast. 0 if it may go on.
+  std::chrono::milliseconds accept_all();
+  // Returns how long it takes until another stranger may come; 0 if one may come now.
+  std::chrono::milliseconds take_arrival();
   void look_at(uint64_t id, uint32_t events);
   void become_stranger(uint64_t id, Connection& connection) RUEDA_REQUIRES(mutex_);
   void throw_out(uint64_t id) RUEDA_REQUIRES(mutex_);
@@ -98,6 +116,7 @@ class Acceptor {
   std::map<uint64_t, Connection> connections_ RUEDA_GUARDED_BY(mutex_);
   std::map<std::string, uint64_t> by_peer_ RUEDA_GUARDED_BY(mutex_);
   Crowd<uint64_t> strangers_ RUEDA_GUARDED_BY(mutex_);
+  TokenBucket arrivals_ RUEDA_GUARDED_BY(mutex_);
   int64_t held_bytes_ RUEDA_GUARDED_BY(mutex_) = 0;  // The bytes of all strangers.
 };
 

@@ -33,6 +33,15 @@ constexpr int kIdleMs = 60'000;  // The limit for a connection without a call.
 constexpr int kLeastPingMs = 1'000;
 constexpr size_t kMaxMemory = size_t{1} << 30;
 
+// A link costs more than another call (AcceptorLimits::calls).
+constexpr double kUnitsOfALink = 16;
+
+// Returns whether a certificate says who calls.
+bool is_known(const security::Caller& caller) {
+  using Kind = security::Caller::Kind;
+  return caller.kind == Kind::kNode || caller.kind == Kind::kRemoteOperator;
+}
+
 // Where handshakes that failed are counted. gRPC tells of them in its log alone, and not whose they
 // were; there is one log for all servers of a process.
 struct Handshakes {
@@ -180,6 +189,14 @@ void GrpcServers::serve() {
       [this](const security::Caller& caller, const security::Connection&, const std::string& why) {
         at_socket_.note(caller.principal.to_string(), why);
       });
+  network_.queue->set_gate([this](const security::Connection& connection, security::Action action,
+                                  const security::Caller& caller) {
+    if (is_known(caller)) return true;
+    const double units = action == security::Action::kLinkDaemons ? kUnitsOfALink : 1;
+    if (acceptor_.may_call(connection.peer, units)) return true;
+    at_network_.note(address_in(connection.peer), "calls come too fast over one connection");
+    return false;
+  });
   const security::Callers& from_network = plane_.credentials().callers();
   control_.serve(*network_.queue, from_network);
   probe_.serve(*network_.queue, from_network);

@@ -13,6 +13,9 @@
 namespace rueda::session {
 namespace {
 
+// Whoever waits here behind others waits for all of them.
+constexpr int kBacklog = 1024;
+
 #ifndef SO_PASSRIGHTS
 #define SO_PASSRIGHTS 83
 #endif
@@ -127,7 +130,7 @@ Result<ListeningSocket> ListeningSocket::open(const std::string& path, bool refu
   // Accepted sockets inherit this, so that clients that have not attached cannot send descriptors.
   // Before Linux 6.16 the kernel lets descriptors through, and they are closed at a door (doors.h).
   if (refuses_descriptors) set_passes_descriptors(socket.fd_.get(), false);
-  if (::listen(socket.fd_.get(), SOMAXCONN) != 0) return bind_error(path, errno);
+  if (::listen(socket.fd_.get(), kBacklog) != 0) return bind_error(path, errno);
   return socket;
 }
 

@@ -18,6 +18,7 @@
 
 #include "daemon/base/limits.h"
 #include "daemon/base/os/groups.h"
+#include "daemon/base/strangers/token_bucket.h"
 #include "daemon/session/memory/kept_arenas.h"
 #include "daemon/session/memory/sigbus_guard.h"
 #include "daemon/session/server/arena_lease.h"
@@ -36,7 +37,12 @@ using Wait = asio::posix::stream_descriptor::wait_type;
 constexpr int kAcceptsPerTurn = 64;
 // The most connections that have not attached yet.
 constexpr size_t kMaxPending = limits::kMaxSessions;
-constexpr std::chrono::milliseconds kAcceptRetryInterval{100};
+constexpr std::chrono::microseconds kAcceptRetryInterval{100'000};
+// So many connections are taken at once, and so many a second: taking one costs the loop more than
+// it costs who connects.
+constexpr double kArrivals = 1024;
+constexpr double kArrivalsASecond = 2000;
+constexpr TicksUs kLeastPauseUs = 5'000;
 constexpr std::chrono::milliseconds kRejectionLogInterval{1000};
 
 class Server final : public SessionOwner, public std::enable_shared_from_this<Server> {
@@ -81,6 +87,7 @@ class Server final : public SessionOwner, public std::enable_shared_from_this<Se
   Status listen_at(Entrance& entrance);
   void wait_acceptable(Entrance& entrance);
   void accept_some(Entrance& entrance);
+  void accept_later(Entrance& entrance, TicksUs after_us);
   void greet(UniqueFd connection, const SocketPlace& at);
   // The charges for a connection and for its wait to attach. take() returns them, or the error that
   // says why the connection is not taken.
@@ -100,6 +107,7 @@ class Server final : public SessionOwner, public std::enable_shared_from_this<Se
   SessionEvents& events_;
   GrpcHandoff handoff_;
   std::list<Entrance> entrances_;  // Filled by the constructor.
+  TokenBucket arrivals_{kArrivals, kArrivalsASecond};
   asio::posix::stream_descriptor lost_memory_;
   struct Greeted {
     std::shared_ptr<Greeting> greeting;
@@ -189,25 +197,31 @@ void Server::wait_acceptable(Entrance& entrance) {
 void Server::accept_some(Entrance& entrance) {
   asio::posix::stream_descriptor& acceptor = entrance.acceptor;
   for (int i = 0; i < kAcceptsPerTurn && acceptor.is_open(); ++i) {
+    const TicksUs now = steady_now_us();
+    if (!arrivals_.take(now)) return accept_later(entrance, arrivals_.wait_us(now));
     UniqueFd connection(
         ::accept4(acceptor.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (connection.is_open()) {
       greet(std::move(connection), entrance.place);
       continue;
     }
+    arrivals_.give_back();
     if (errno == EAGAIN || errno == EWOULDBLOCK) break;
     if (errno == EINTR || errno == ECONNABORTED) continue;
     // The daemon is out of descriptors or memory. The connection stays in the backlog and keeps the
     // listener readable, so accepting pauses.
     spdlog::warn("cannot accept a connection on {}: {}; raise the limit of open files",
                  entrance.place.path, std::strerror(errno));
-    entrance.retry.expires_after(kAcceptRetryInterval);
-    entrance.retry.async_wait([self = shared_from_this(), &entrance](error_code error) {
-      if (!error && entrance.acceptor.is_open()) self->accept_some(entrance);
-    });
-    return;
+    return accept_later(entrance, kAcceptRetryInterval.count());
   }
   if (acceptor.is_open()) wait_acceptable(entrance);
+}
+
+void Server::accept_later(Entrance& entrance, TicksUs after_us) {
+  entrance.retry.expires_after(std::chrono::microseconds(std::max(kLeastPauseUs, after_us)));
+  entrance.retry.async_wait([self = shared_from_this(), &entrance](error_code error) {
+    if (!error && entrance.acceptor.is_open()) self->accept_some(entrance);
+  });
 }
 
 void Server::greet(UniqueFd accepted, const SocketPlace& at) {

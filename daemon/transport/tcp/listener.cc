@@ -20,6 +20,7 @@ namespace {
 
 constexpr size_t kMaxHandshakes = 64;
 constexpr std::chrono::milliseconds kAcceptPause{100};
+constexpr std::chrono::milliseconds kLeastPause{10};
 
 }  // namespace
 
@@ -95,7 +96,16 @@ void Listener::on_accept(const error_code& error, Socket socket) {
         std::make_shared<Handshake>(*this, wires_->accepted(std::move(socket), peer), peer, io_));
     handshakes_.back()->start(hello_timeout_ms_);
   }
-  accept();
+  accept_in_time();
+}
+
+void Listener::accept_in_time() {
+  const double price = expectations_.empty() ? 1 : kPriceWhileExpecting;
+  const TicksUs now = steady_now_us();
+  if (arrivals_.take(now, price)) return accept();
+  is_paced_ = true;
+  pause(std::max<std::chrono::microseconds>(
+      kLeastPause, std::chrono::microseconds(arrivals_.wait_us(now, price))));
 }
 
 // Connections whose peers have said hello go last, because a peer may be a neighbour that comes
@@ -134,9 +144,14 @@ void Listener::pause_accepting(const error_code& error) {
     spdlog::error("tcp: cannot accept connections: {}; trying again in {} ms", error.message(),
                   kAcceptPause.count());
   }
-  pause_timer_.expires_after(kAcceptPause);
+  pause(kAcceptPause);
+}
+
+void Listener::pause(std::chrono::microseconds time) {
+  pause_timer_.expires_after(time);
   pause_timer_.async_wait([self = shared_from_this()](const error_code& cancelled) {
-    if (!cancelled && !self->is_stopped_) self->accept();
+    if (cancelled || self->is_stopped_) return;
+    std::exchange(self->is_paced_, false) ? self->accept_in_time() : self->accept();
   });
 }
 
@@ -163,6 +178,8 @@ void Listener::expect(AcceptOptions options, const Status& checked, AcceptHandle
   for (const auto& handshake : handshakes_) {
     if (handshake->waits_for(id)) handshake->announce();
   }
+  // Whoever is expected may wait behind strangers.
+  if (is_paced_) pause(std::chrono::microseconds(0));
 }
 
 void Listener::on_deadline(const ExpectationPtr& expectation) {
@@ -223,6 +240,7 @@ void Listener::reject(const std::shared_ptr<Handshake>& handshake, const Status&
 void Listener::welcome(const std::shared_ptr<Handshake>& handshake,
                        const ExpectationPtr& expectation) {
   std::erase(handshakes_, handshake);
+  arrivals_.give_back();
   if (find(expectation->options.id) != expectation) {
     handshake->abandon();
     return;

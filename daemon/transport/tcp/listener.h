@@ -2,6 +2,7 @@
 // been announced.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "daemon/base/status.h"
+#include "daemon/base/strangers/token_bucket.h"
 #include "daemon/transport/frame_check.h"
 #include "daemon/transport/seal.h"
 #include "daemon/transport/tcp/asio_types.h"
@@ -64,6 +66,10 @@ class Listener : public std::enable_shared_from_this<Listener> {
   void accept();
   void on_accept(const error_code& error, Socket socket);
   void pause_accepting(const error_code& error);
+  // Accepts the next connection when strangers have not come too fast: what they cost is done on
+  // the loop that reduces.
+  void accept_in_time();
+  void pause(std::chrono::microseconds time);
   // Closes one of the connections that have not proven who they are, the one that is missed the
   // least. Returns false if there is no such connection.
   bool evict(const std::string& why);
@@ -93,6 +99,11 @@ class Listener : public std::enable_shared_from_this<Listener> {
   const std::shared_ptr<uint64_t> forged_;
   Acceptor acceptor_;
   Timer pause_timer_;
+  // The connections that may come, until they have said who they are. While channels are expected
+  // somebody may wait behind strangers, so these cost little then.
+  TokenBucket arrivals_{256, 400};
+  static constexpr double kPriceWhileExpecting = 0.2;
+  bool is_paced_ = false;  // A pause is for strangers who come too fast.
   std::map<ChannelId, ExpectationPtr> expectations_;
   std::vector<std::shared_ptr<Handshake>> handshakes_;  // They are in the order of their arrival.
   LogLimiter log_limiter_;

@@ -110,6 +110,60 @@ TEST_F(AcceptorTest, TheOldestStrangerGoesAndWhomAJobNeedsStays) {
   EXPECT_FALSE(needed->is_closed_within(0) || third->is_closed_within(0));
 }
 
+// What a stranger does costs the daemon more than it costs the stranger.
+TEST_F(AcceptorTest, StrangersComeNoFasterThanTheyMay) {
+  AcceptorLimits limits;
+  limits.arrivals = 4;
+  limits.arrivals_a_second = 20;
+  const auto begin = std::chrono::steady_clock::now();
+  listen(limits);
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int i = 0; i < 40; ++i) clients.push_back(std::make_unique<Client>(port_));
+  const auto may_have_come = [&] {
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
+    return 4 + static_cast<size_t>(elapsed.count() * 20) + 1;
+  };
+  for (size_t wanted = 4; wanted <= 40; wanted += 4) {
+    ASSERT_TRUE(wait_for(wanted));
+    const size_t came = count();
+    EXPECT_LE(came, may_have_come());
+  }
+}
+
+TEST_F(AcceptorTest, WhomAJobNeedsTakesNobodysTurn) {
+  AcceptorLimits limits;
+  limits.arrivals = 1;
+  limits.arrivals_a_second = 0.001;
+  listen(limits);
+  for (int i = 0; i < 3; ++i) {
+    const auto next = client();
+    // The acceptor knows the connection before it hands it over.
+    acceptor_->keep(next->name(), true);
+  }
+  EXPECT_EQ(count(), 3u);
+}
+
+TEST_F(AcceptorTest, AStrangerWhoCallsTooFastIsCutOff) {
+  AcceptorLimits limits;
+  limits.calls = 10;
+  limits.calls_a_second = 0;
+  listen(limits);
+  const auto needed = client();
+  acceptor_->keep(needed->name(), true);
+  const auto stranger = client();
+  const auto other = client();
+  for (int i = 0; i < 100; ++i) EXPECT_TRUE(acceptor_->may_call(needed->name(), 8));
+  EXPECT_TRUE(acceptor_->may_call(stranger->name(), 8));
+  EXPECT_TRUE(acceptor_->may_call(stranger->name(), 2));
+  EXPECT_TRUE(acceptor_->may_call(other->name(), 8));
+  EXPECT_FALSE(acceptor_->may_call(stranger->name(), 1));
+  EXPECT_TRUE(stranger->is_closed_within(60'000));
+  EXPECT_FALSE(needed->is_closed_within(0) || other->is_closed_within(0));
+  // It is forgotten, and nobody else is meant.
+  EXPECT_TRUE(acceptor_->may_call(stranger->name(), 1));
+  EXPECT_TRUE(acceptor_->may_call("unix:", 1));
+}
+
 TEST_F(AcceptorTest, AStrangerWhoSendsTooMuchIsCutOff) {
   AcceptorLimits limits;
   limits.bytes = 64 << 10;

@@ -38,7 +38,7 @@ TEST(StaticMembership, ABindingListIsAllThereIs) {
   const Status unknown = binding.value().address_of("z\n").status();
   EXPECT_EQ(unknown.code(), Code::kPermission);
   EXPECT_EQ(unknown.message(),
-            "node z? is not in the daemon's --nodes, and with --dial nodes it knows no other: add "
+            "node z\\n is not in the daemon's --nodes, and with --dial nodes it knows no other: add "
             "it there");
   EXPECT_TRUE(binding.value().check_dial("host.example:1").is_ok());
   for (const char* address : {"10.0.0.1:28401", "10.0.0.9:22", "host.example:11", ""}) {

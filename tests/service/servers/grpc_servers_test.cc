@@ -214,6 +214,24 @@ TEST_F(GrpcServersTest, HealthIsCheckedOnBothServers) {
   }
 }
 
+TEST_F(GrpcServersTest, AStrangerWhoCallsTooFastIsCutOffAndNamed) {
+  // A connection of its own, which comes again when it has been ended.
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  HealthClient client(loop_, grpc::CreateCustomChannel(
+                                 address_, grpc::InsecureChannelCredentials(), arguments));
+  const auto refused = [&] { return metrics_.daemon().refused_at_control.Value(); };
+  int answered = 0;
+  while (refused() == 0 && answered < 10'000) {
+    answered += client.call(kHealthCheck, "").second.ok() ? 1 : 0;
+  }
+  EXPECT_GE(answered, 64);
+  EXPECT_EQ(refused(), 1);
+  // The next connection has a right to calls of its own.
+  HealthClient next(loop_, network());
+  EXPECT_TRUE(next.call(kHealthCheck, "").second.ok());
+}
+
 TEST_F(GrpcServersTest, HealthIsWatched) {
   grpc::GenericStub stub(network());
   for (const std::string& service : {std::string(), std::string("\x0a\x03you")}) {
