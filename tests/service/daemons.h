@@ -14,7 +14,7 @@
 #include "daemon/service/links/control_plane.h"
 #include "daemon/service/links/link_proof.h"
 #include "daemon/service/links/protocol_version.h"
-#include "daemon/service/servers/grpc_servers.h"
+#include "daemon/service/servers/servers.h"
 #include "tests/service/loop.h"
 
 namespace rueda::service::testing {

@@ -13,7 +13,7 @@
 #include "daemon/service/convert/convert.h"
 #include "daemon/service/convert/convert_communicator.h"
 #include "daemon/service/convert/convert_nonfinite.h"
-#include "daemon/service/servers/grpc_servers.h"
+#include "daemon/service/servers/servers.h"
 #include "tests/service/daemons.h"
 
 namespace rueda::service {

@@ -15,7 +15,7 @@
 #include "daemon/security/policy.h"
 #include "rueda/v1/probe.pb.h"
 #include "tests/service/certificates.h"
-#include "tests/service/servers/grpc_servers.h"
+#include "tests/service/servers/servers.h"
 #include "tests/support/paths.h"
 
 namespace rueda::service {

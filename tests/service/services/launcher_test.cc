@@ -1,5 +1,5 @@
 // Tests what launchers ask for, through real channels.
-#include "tests/service/servers/grpc_servers.h"
+#include "tests/service/servers/servers.h"
 
 namespace rueda::service {
 namespace {

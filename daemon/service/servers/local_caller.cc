@@ -1,4 +1,4 @@
-#include "daemon/service/servers/local_callers.h"
+#include "daemon/service/servers/local_caller.h"
 
 #include <algorithm>
 #include <charconv>

@@ -1,4 +1,4 @@
-#include "daemon/service/servers/grpc_servers.h"
+#include "daemon/service/servers/servers.h"
 
 #include <chrono>
 #include <cstdlib>

@@ -1,5 +1,5 @@
 // Tests the agent's and the operator's services, through real channels.
-#include "tests/service/servers/grpc_servers.h"
+#include "tests/service/servers/servers.h"
 
 #include <future>
 #include <thread>

@@ -16,7 +16,7 @@
 #include "daemon/security/policy.h"
 #include "daemon/service/links/acceptor.h"
 #include "daemon/service/links/control_plane.h"
-#include "daemon/service/servers/local_callers.h"
+#include "daemon/service/servers/local_caller.h"
 #include "daemon/service/services/admin_service.h"
 #include "daemon/service/services/agent_service.h"
 #include "daemon/service/services/health_service.h"

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "daemon/base/limits.h"
-#include "daemon/service/servers/grpc_servers.h"
+#include "daemon/service/servers/servers.h"
 #include "tests/service/loop.h"
 #include "tests/transport/mem/mem_transport.h"
 
