@@ -441,7 +441,7 @@ class Daemon {
   std::string said_trouble_;
   engine::LoopWatch loop_watch_;
   service::DaemonInfo info_;
-  std::optional<service::GrpcServers> grpc_;
+  std::optional<service::Servers> servers_;
   std::unique_ptr<observe::HttpServer> http_;
   boost::asio::signal_set signals_;
   boost::asio::posix::stream_descriptor leash_;
@@ -529,11 +529,11 @@ void Daemon::tell_protection() {
 
 Status Daemon::start_services() {
   const auto ailment = [this] { return loop_watch_.find_stalled(kMaxLoopStall); };
-  grpc_.emplace(
+  servers_.emplace(
       poster_, *engine_, plane_, *membership_, metrics_, info_,
       [ailment] { return ailment().empty(); }, admin_group(config_));
   Result<std::string> control =
-      grpc_->bind(config_.listen_host, config_.control_port, std::move(control_));
+      servers_->bind(config_.listen_host, config_.control_port, std::move(control_));
   if (!control.is_ok()) return control.status();
   info_.control_address = control.value();
   const std::string shown = advertised(config_, control.value());
@@ -544,8 +544,8 @@ Status Daemon::start_services() {
   session_options.ledger = ledger_;
   sessions_ = session::SessionServer::create(
       control_loop_, session_options, *engine_,
-      [this](int fd, const session::Credentials& peer, const std::vector<gid_t>& groups) {
-        grpc_->adopt(fd, peer, groups);
+      [this](UniqueFd socket, const session::Credentials& peer, const std::vector<gid_t>& groups) {
+        servers_->adopt(std::move(socket), peer, groups);
       });
   awake_loop_.watch(*sessions_);
   if (Status listening = sessions_->listen(); !listening.is_ok()) return listening;
@@ -579,8 +579,8 @@ Status Daemon::start_services() {
 
   await_signal();
   if (config_.leash_fd >= 0) await_launchers_end();
-  grpc_->serve();  // gRPC tells callers the addresses, all of which are known by now.
-  grpc_->set_serving(true);
+  servers_->serve();  // They tell callers the addresses, all of which are known by now.
+  servers_->set_serving(true);
   ready_ = true;
   if (credentials_->has_tls() && !is_of_job) watch_certificates();
   say_ready();
@@ -767,7 +767,7 @@ void Daemon::stop(const char* why) {
   spdlog::info("stopping on {}", why);
   ::sd_notify(0, "STOPPING=1");
   ready_ = false;
-  grpc_->set_serving(false);
+  servers_->set_serving(false);
   const Status reason(Code::kShutDown,
                       "the daemon on node " + config_.node_id + " was stopped (" + why + ")",
                       Origin{config_.node_id, {}});
@@ -777,7 +777,7 @@ void Daemon::stop(const char* why) {
     plane_.stop([this] {
       // Calls under way may still need the control loop, so the servers stop on another thread.
       stopper_ = std::thread([this] {
-        grpc_->stop();
+        servers_->stop();
         poster_.post([this] { control_loop_.stop(); });
       });
     });

@@ -30,8 +30,9 @@ PUBLIC_CLIENT = ("rueda/rueda.h", "rueda/rueda.hpp", "client/include/")
 JOB_IN_A_PROGRAM = ("bench/base/failure.h", "bench/base/stats.h", "bench/machine/limits.h", "bench/run/job.h")
 
 BELOW_ENGINE = ("daemon/base/", "daemon/core/", *L2_ROOMS)
-BELOW_SERVICE = (*BELOW_ENGINE, "daemon/engine/", "daemon/security/", "daemon/rpc/")
-BELOW_AGENT = ("daemon/base/", "daemon/security/certificates/", "daemon/security/identity.h", GENERATED)
+BELOW_SERVICE = (*BELOW_ENGINE, "daemon/engine/", "daemon/security/", "daemon/rpc/", "daemon/local/")
+CALLS_OF_CLIENTS = ("daemon/local/client.h", "daemon/local/wire.h")  # what they link has nothing of the daemon's
+BELOW_AGENT = ("daemon/base/", "daemon/security/certificates/", "daemon/security/identity.h", *CALLS_OF_CLIENTS, GENERATED)
 BELOW_CLIENT = ("daemon/base/", "client/abi/", *PUBLIC_CLIENT)
 BELOW_BENCH = ("daemon/base/", "daemon/core/", "daemon/reduce/", *PUBLIC_CLIENT)
 
@@ -73,6 +74,8 @@ ROOMS = (
     ("daemon/security/", ("daemon/base/",), "Who may do what: identities, and the table of callers and actions."),
     ("daemon/rpc/", ("daemon/base/", "daemon/security/"), "gRPC as the daemon uses it: completion queues, calls, credentials, and streams "
      "of bytes."),
+    ("daemon/local/", ("daemon/base/", "daemon/security/policy.h", "daemon/rpc/call_status.h", "daemon/rpc/unary.h"), "Calls at the unix socket, of launchers and "
+     "operators: their frames, who serves them, and how a client asks."),
     ("daemon/transport/grpc/", ("daemon/base/", "daemon/security/", "daemon/rpc/", "daemon/transport/"), "Frames as messages of gRPC."),
     ("daemon/transport/", ("daemon/base/", MESSAGES), "Channels between neighbours that carry frames, over TCP and RDMA."),
     ("daemon/session/users/", ("daemon/base/",), "Who waits and who pays: quotas by principal, and doors at which descriptors come and "
@@ -106,7 +109,7 @@ ROOMS = (
         ("links", "convert members", "Control links to other nodes, and who may have one."),
         ("services", "convert links members", "The services that launchers, operators and other nodes call."),
         ("servers", "links services", "The ports, and which service is at which.")),
-    ("daemon/ctl/", ("daemon/base/", "daemon/security/", "daemon/rpc/", GENERATED), "ruedactl."),
+    ("daemon/ctl/", ("daemon/base/", "daemon/security/", "daemon/rpc/", *CALLS_OF_CLIENTS, GENERATED), "ruedactl."),
     ("daemon/", (*BELOW_SERVICE, "daemon/service/"), "ruedad's main(), its flags and its log."),
     *rooms_of(
         "agent/", BELOW_AGENT,

@@ -2,35 +2,21 @@
 
 #include <chrono>
 #include <cmath>
-#include <cstdlib>
-#include <deque>
+#include <system_error>
 #include <utility>
 
-#include <grpc/support/log.h>
-#include <grpcpp/create_channel_posix.h>
-#include <grpcpp/grpcpp.h>
-
-#include "agent/base/latch.h"
 #include "agent/records/plan_file.h"
 #include "agent/records/timeline_spool.h"
 #include "agent/records/tuning_log.h"
 #include "daemon/base/mutex.h"
 #include "daemon/base/os/daemon_socket.h"
-#include "rueda/v1/agent.grpc.pb.h"
+#include "daemon/local/client.h"
+#include "rueda/v1/agent.pb.h"
 
 namespace rueda::agent {
 namespace {
 
 constexpr int64_t kConnectTimeoutMs = 5'000;
-
-// Connects to the socket itself, because gRPC would not check who serves it. The channel has this
-// one connection, and never makes another.
-Result<std::shared_ptr<grpc::Channel>> channel_to(const std::string& socket, int64_t timeout_ms) {
-  Result<UniqueFd> connection = connect_to_daemon(socket, timeout_ms);
-  if (!connection.is_ok()) return connection.status();
-  return grpc::CreateCustomInsecureChannelFromFd(socket, connection.value().release(),
-                                                 grpc::ChannelArguments());
-}
 
 void fill(const AgreementSettings& from, v1::JobSpec& to) {
   to.set_coordination(from.coordination);
@@ -115,128 +101,79 @@ JobFailure failure_from(const v1::JobFailed& message) {
   return out;
 }
 
-// The stream of a link. gRPC keeps a pointer to it until OnDone.
-class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEvent> {
+// The stream of a link.
+class Call {
  public:
-  Call(const std::shared_ptr<grpc::Channel>& channel, AgentLink::Events events)
-      : stub_(v1::Agent::NewStub(channel)), events_(std::move(events)) {}
+  Call(UniqueFd connection, const JobRegistration& job, AgentLink::Events events)
+      : events_(std::move(events)),
+        job_id_(job.job.job_id),
+        autotune_log_(job.agreement.autotune_log),
+        record_plan_(job.agreement.record_plan),
+        stream_(std::move(connection), local::Method::kRun, job_request(job).SerializeAsString(),
+                {[this](const std::string& message) { on_message(message); },
+                 [this](const CallStatus& status) { on_end(status); }}) {}
+  ~Call() { cancel(); }
 
-  ~Call() override {
-    cancel();
-    done_->wait();
-  }
+  void start() { stream_.start(); }
 
-  void start(const JobRegistration& job) {
-    stub_->async()->Run(&context_, this);
-    job_id_ = job.job.job_id;
-    autotune_log_ = job.agreement.autotune_log;
-    record_plan_ = job.agreement.record_plan;
-    // The hold keeps OnDone from being called before the operations that are started from outside
-    // of a callback. close_now() removes it.
-    AddHold();
-    StartRead(&incoming_);
-    StartCall();
-    send(job_request(job));
-  }
-
-  void send(v1::AgentRequest request) {
+  void send(const v1::AgentRequest& request) {
     const MutexLock lock(mutex_);
-    if (is_closing_) return;
-    outgoing_.push_back(std::move(request));
-    write_next();
+    if (!is_closing_) stream_.send(request.SerializeAsString());
   }
 
   void close() {
-    {
-      const MutexLock lock(mutex_);
-      if (is_closing_) return;
-      if (is_timeline_open_) {
-        closes_after_timeline_ = true;
-        return end_timeline();
-      }
-    }
-    close_now();
+    const MutexLock lock(mutex_);
+    if (is_closing_) return;
+    if (!is_timeline_open_) return close_now();
+    closes_after_timeline_ = true;
+    end_timeline();
   }
 
   void cancel() {
-    context_.TryCancel();
-    close_now();
-  }
-
-  void OnWriteDone(bool is_ok) override {
     const MutexLock lock(mutex_);
-    is_writing_ = false;
-    outgoing_.pop_front();
-    if (!is_ok) {
-      outgoing_.clear();
-      is_broken_ = true;
-    }
-    write_next();
-  }
-
-  void OnReadDone(bool is_ok) override {
-    if (!is_ok) {
-      // The other side has ended the stream, so nothing will be sent on it any more.
-      bool was_closing = false;
-      {
-        const MutexLock lock(mutex_);
-        was_closing = std::exchange(is_closing_, true);
-        is_lost_ = !was_closing;
-        is_broken_ = true;
-      }
-      if (!was_closing) RemoveHold();
-      return;
-    }
-    if (incoming_.has_registered()) events_.on_registered();
-    if (incoming_.has_failed()) events_.on_failed(failure_from(incoming_.failed()));
-    if (incoming_.has_rank_silent()) {
-      events_.on_rank_silent(Rank{incoming_.rank_silent().rank()}, incoming_.rank_silent().text());
-    }
-    if (incoming_.has_rank_unneeded()) {
-      events_.on_rank_unneeded(Rank{incoming_.rank_unneeded().rank()});
-    }
-    if (incoming_.has_keep_votes()) {
-      events_.on_votes(incoming_.keep_votes().votes());
-      v1::AgentRequest kept;
-      kept.mutable_votes_kept()->set_number(incoming_.keep_votes().number());
-      send(std::move(kept));
-    }
-    if (incoming_.has_timeline_opened()) open_timeline(incoming_.timeline_opened());
-    if (incoming_.has_timeline_batch()) {
-      write_timeline(std::move(*incoming_.mutable_timeline_batch()));
-    }
-    if (incoming_.has_timeline_closed()) close_timeline(incoming_.timeline_closed());
-    if (incoming_.has_tuning()) write_tuning(incoming_.tuning());
-    if (incoming_.has_recorded_plan()) write_recorded(incoming_.recorded_plan());
-    StartRead(&incoming_);
-  }
-
-  void OnDone(const grpc::Status& status) override {
-    Status out;
-    if (is_lost()) {
-      out = Status(Code::kDaemonLost,
-                   status.ok() ? "it ended the job's stream" : status.error_message());
-    }
-    events_.on_closed(std::move(out));
-    // set() comes last, because the owner may destroy the object from then on.
-    const std::shared_ptr<DoneLatch> done = done_;
-    done->set();
+    is_closing_ = true;
+    stream_.cancel();
   }
 
  private:
-  bool is_lost() RUEDA_EXCLUDES(mutex_) {
-    const MutexLock lock(mutex_);
-    return is_lost_;
+  // --- These run on the stream's thread.
+  void on_message(const std::string& message) {
+    v1::AgentEvent event;
+    if (!event.ParseFromString(message)) return;  // It is of a later version.
+    if (event.has_registered()) events_.on_registered();
+    if (event.has_failed()) events_.on_failed(failure_from(event.failed()));
+    if (event.has_rank_silent()) {
+      events_.on_rank_silent(Rank{event.rank_silent().rank()}, event.rank_silent().text());
+    }
+    if (event.has_rank_unneeded()) events_.on_rank_unneeded(Rank{event.rank_unneeded().rank()});
+    if (event.has_keep_votes()) {
+      events_.on_votes(event.keep_votes().votes());
+      v1::AgentRequest kept;
+      kept.mutable_votes_kept()->set_number(event.keep_votes().number());
+      send(kept);
+    }
+    if (event.has_timeline_opened()) open_timeline(event.timeline_opened());
+    if (event.has_timeline_batch()) write_timeline(std::move(*event.mutable_timeline_batch()));
+    if (event.has_timeline_closed()) close_timeline(event.timeline_closed());
+    if (event.has_tuning()) write_tuning(event.tuning());
+    if (event.has_recorded_plan()) write_recorded(event.recorded_plan());
   }
 
-  void close_now() RUEDA_EXCLUDES(mutex_) {
+  void on_end(const CallStatus& status) {
+    bool is_lost = false;
     {
       const MutexLock lock(mutex_);
-      if (std::exchange(is_closing_, true)) return;
-      write_next();
+      is_lost = !std::exchange(is_closing_, true);
     }
-    // No operation starts from outside of a callback after this.
-    RemoveHold();
+    Status out;
+    if (is_lost) {
+      out = Status(Code::kDaemonLost, status.is_ok() ? "it ended the job's stream" : status.text);
+    }
+    events_.on_closed(std::move(out));
+  }
+
+  void close_now() RUEDA_REQUIRES(mutex_) {
+    if (!std::exchange(is_closing_, true)) stream_.finish();
   }
 
   // --- The timeline. These methods run on the thread that reads; the mutex guards what they share
@@ -269,13 +206,9 @@ class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEve
                           : status.message());
     }
     timeline_.reset();
-    bool is_wanted = false;
-    {
-      const MutexLock lock(mutex_);
-      is_timeline_open_ = false;
-      is_wanted = closes_after_timeline_;
-    }
-    if (is_wanted) close_now();
+    const MutexLock lock(mutex_);
+    is_timeline_open_ = false;
+    if (closes_after_timeline_) close_now();
   }
 
   // --- Autotuning and plans. These methods run on the same thread as those of the timeline.
@@ -309,66 +242,46 @@ class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEve
     if (is_closing_) return;
     v1::AgentRequest request;
     request.mutable_end_timeline();
-    outgoing_.push_back(std::move(request));
-    write_next();
+    stream_.send(request.SerializeAsString());
   }
 
-  // Starts the next write, one at a time, and the half-close after the last.
-  void write_next() RUEDA_REQUIRES(mutex_) {
-    if (is_writing_ || is_broken_ || is_half_closed_) return;
-    if (!outgoing_.empty()) {
-      is_writing_ = true;
-      StartWrite(&outgoing_.front());
-    } else if (is_closing_) {
-      is_half_closed_ = true;
-      StartWritesDone();
-    }
-  }
-
-  const std::unique_ptr<v1::Agent::Stub> stub_;
   const AgentLink::Events events_;
-  grpc::ClientContext context_;
-  v1::AgentEvent incoming_;
-  Mutex mutex_;
-  std::deque<v1::AgentRequest> outgoing_ RUEDA_GUARDED_BY(mutex_);
-  bool is_writing_ RUEDA_GUARDED_BY(mutex_) = false;
-  bool is_closing_ RUEDA_GUARDED_BY(mutex_) = false;
-  bool is_half_closed_ RUEDA_GUARDED_BY(mutex_) = false;
-  bool is_broken_ RUEDA_GUARDED_BY(mutex_) = false;
-  bool is_lost_ RUEDA_GUARDED_BY(mutex_) = false;
-  std::string job_id_;
+  const std::string job_id_;
   std::string autotune_log_;  // empty if no log is wanted, or it cannot be written
   std::unique_ptr<TuningLog> tuning_log_;
-  std::string record_plan_;
+  const std::string record_plan_;
   std::unique_ptr<TimelineSpool> timeline_;
+  Mutex mutex_;
+  bool is_closing_ RUEDA_GUARDED_BY(mutex_) = false;
   // true until the daemon says that the timeline has ended
   bool is_timeline_open_ RUEDA_GUARDED_BY(mutex_) = false;
   bool closes_after_timeline_ RUEDA_GUARDED_BY(mutex_) = false;
-  const std::shared_ptr<DoneLatch> done_ = std::make_shared<DoneLatch>();
+  // The last member: its end waits for the events, which use the others.
+  local::Stream stream_;
 };
 
 class CallLink final : public AgentLink {
  public:
-  CallLink(const std::shared_ptr<grpc::Channel>& channel, const JobRegistration& job, Events events)
-      : call_(channel, std::move(events)) {
-    call_.start(job);
+  CallLink(UniqueFd connection, const JobRegistration& job, Events events)
+      : call_(std::move(connection), job, std::move(events)) {
+    call_.start();
   }
 
   void report_rank_failed(Rank rank, const std::string& text) override {
     v1::AgentRequest request;
     request.mutable_rank_failed()->set_rank(rank.value);
     request.mutable_rank_failed()->set_text(text);
-    call_.send(std::move(request));
+    call_.send(request);
   }
   void report_rank_ended(Rank rank) override {
     v1::AgentRequest request;
     request.mutable_rank_ended()->set_rank(rank.value);
-    call_.send(std::move(request));
+    call_.send(request);
   }
   void want_slots(int slots) override {
     v1::AgentRequest request;
     request.mutable_slots_wanted()->set_slots(slots);
-    call_.send(std::move(request));
+    call_.send(request);
   }
   void close() override { call_.close(); }
   void cancel() override { call_.cancel(); }
@@ -378,10 +291,6 @@ class CallLink final : public AgentLink {
 };
 
 }  // namespace
-
-void quiet_grpc() {
-  if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
-}
 
 Result<DaemonDescription> describe_daemon(const std::string& socket, int64_t timeout_ms) {
   const auto silent = [&] {
@@ -394,21 +303,20 @@ Result<DaemonDescription> describe_daemon(const std::string& socket, int64_t tim
   const auto absent = [&](const std::string& why) {
     return Status(Code::kDaemonLost, "no daemon answers at " + socket + " (" + why + ")");
   };
-  const Result<std::shared_ptr<grpc::Channel>> channel = channel_to(socket, timeout_ms);
-  switch (channel.status().code()) {
+  const Result<UniqueFd> connection = connect_to_daemon(socket, timeout_ms);
+  switch (connection.status().code()) {
     case Code::kOk: break;
     case Code::kTimeout: return silent();
     case Code::kNotFound:
-    case Code::kUnavailable: return absent(channel.status().message());
-    default: return channel.status();
+    case Code::kUnavailable: return absent(connection.status().message());
+    default: return connection.status();
   }
-  const auto stub = v1::Agent::NewStub(channel.value());
-  grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(timeout_ms));
   v1::DescribeReply reply;
-  const grpc::Status status = stub->Describe(&context, v1::DescribeRequest(), &reply);
-  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) return silent();
-  if (!status.ok()) return absent(status.error_message());
+  const CallStatus status =
+      local::ask(connection.value().get(), local::Method::kDescribe, v1::DescribeRequest(), reply,
+                 std::chrono::milliseconds(timeout_ms));
+  if (status.code == CallCode::kDeadlineExceeded) return silent();
+  if (!status.is_ok()) return absent(status.text);
   return DaemonDescription{reply.node_id(),
                            reply.version(),
                            reply.control_port(),
@@ -419,10 +327,15 @@ Result<DaemonDescription> describe_daemon(const std::string& socket, int64_t tim
 
 Result<std::unique_ptr<AgentLink>> AgentLink::open(const std::string& socket,
                                                    const JobRegistration& job, Events events) {
-  const Result<std::shared_ptr<grpc::Channel>> channel = channel_to(socket, kConnectTimeoutMs);
-  if (!channel.is_ok()) return channel.status();
-  return std::unique_ptr<AgentLink>(
-      std::make_unique<CallLink>(channel.value(), job, std::move(events)));
+  Result<UniqueFd> connection = connect_to_daemon(socket, kConnectTimeoutMs);
+  if (!connection.is_ok()) return connection.status();
+  try {
+    return std::unique_ptr<AgentLink>(
+        std::make_unique<CallLink>(std::move(connection).value(), job, std::move(events)));
+  } catch (const std::system_error& error) {
+    return Status(Code::kResourceExhausted,
+                  std::string("cannot start a thread for the daemon: ") + error.what());
+  }
 }
 
 }  // namespace rueda::agent

@@ -1,6 +1,4 @@
 // The launcher's side of agent.proto: it describes a daemon, and keeps a job registered with it.
-// This header has no type of gRPC's, so that units that include it can be built with
-// ThreadSanitizer.
 #pragma once
 
 #include <functional>
@@ -16,10 +14,6 @@
 #include "daemon/base/status.h"
 
 namespace rueda::agent {
-
-// Keeps gRPC's own log off the terminal unless $GRPC_VERBOSITY asks for it: errors that are
-// reported have what matters. Must be called before any other call.
-void quiet_grpc();
 
 struct DaemonDescription {
   std::string node_id;
@@ -67,7 +61,8 @@ struct JobRegistration {
 // A job's registration with one daemon. It lasts as long as the stream.
 class AgentLink {
  public:
-  // These are called on gRPC's threads, one at a time. on_closed is always called, once, and last.
+  // These are called on the link's thread, one at a time. on_closed is always called, once, and
+  // last.
   struct Events {
     std::function<void()> on_registered;
     std::function<void(JobFailure)> on_failed;

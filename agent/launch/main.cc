@@ -14,13 +14,13 @@
 #include "agent/base/layout.h"
 #include "agent/cli/horovod_variables.h"
 #include "agent/cli/options.h"
-#include "agent/launch/agent_link.h"
 #include "agent/launch/launcher.h"
 #include "agent/launch/lone_rank.h"
 #include "agent/launch/rank_registration.h"
 #include "agent/process/guardian.h"
 #include "agent/process/init_process.h"
 #include "agent/records/plan_file.h"
+#include "agent/rendezvous/rendezvous.h"
 #include "daemon/base/os/threads.h"
 
 namespace {

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <optional>
 #include <utility>
 
+#include <grpc/support/log.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/server_posix.h>
 
@@ -464,6 +466,10 @@ class Server final : public RendezvousServer {
 };
 
 }  // namespace
+
+void quiet_grpc() {
+  if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
+}
 
 Result<std::unique_ptr<RendezvousServer>> RendezvousServer::start(RendezvousSetting setting,
                                                                   JobIdentity identity) {

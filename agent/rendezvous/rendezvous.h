@@ -17,6 +17,10 @@
 
 namespace rueda::agent {
 
+// Keeps gRPC's own log off the terminal unless $GRPC_VERBOSITY asks for it: errors that are
+// reported have what matters. Must be called before any other call.
+void quiet_grpc();
+
 // Says who meets. Ranks that mpirun or the like has started come one by one, and several of them
 // use one daemon.
 enum class Meeting { kNodes, kRanks };

@@ -1,5 +1,6 @@
 // A loop gate is the only way from other threads to a loop that may have gone by then: from doors
-// to the loop of sessions, and from gRPC's threads to the launcher's loop.
+// to the loop of sessions, from whoever answers a call to the loop of calls, and from the threads
+// of calls to the launcher's loop.
 #pragma once
 
 #include <functional>

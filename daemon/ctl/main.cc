@@ -9,7 +9,6 @@
 
 #include <CLI/CLI.hpp>
 #include <grpc/support/log.h>
-#include <grpcpp/create_channel_posix.h>
 #include <grpcpp/grpcpp.h>
 #include <nlohmann/json.hpp>
 
@@ -19,6 +18,7 @@
 #include "daemon/ctl/doctor.h"
 #include "daemon/ctl/format.h"
 #include "daemon/ctl/timeline.h"
+#include "daemon/local/client.h"
 #include "daemon/rpc/credentials.h"
 #include "daemon/security/certificates/tls_folder.h"
 #include "rueda/v1/admin.grpc.pb.h"
@@ -40,21 +40,21 @@ struct Arguments {
   bool wants_json = false;
 };
 
-int print_failure(const Arguments& arguments, const grpc::Status& status) {
+int print_failure(const Arguments& arguments, const CallStatus& status) {
   const std::string where = arguments.address.empty() ? arguments.socket : arguments.address;
-  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+  if (status.code == CallCode::kDeadlineExceeded) {
     std::fprintf(stderr,
                  "ruedactl: the daemon at %s does not answer: it is not to be reached, or stands "
                  "still; see its log, and whether whoever reads that has stopped\n",
                  where.c_str());
-  } else if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
+  } else if (status.code == CallCode::kUnavailable) {
     std::fprintf(stderr,
                  "ruedactl: no daemon answers at %s (%s): name another with --socket or "
                  "--address, or start one with ruedad\n",
-                 where.c_str(), status.error_message().c_str());
+                 where.c_str(), status.text.c_str());
   } else {
     std::fprintf(stderr, "ruedactl: the daemon at %s refused: %s\n", where.c_str(),
-                 status.error_message().c_str());
+                 status.text.c_str());
   }
   return 1;
 }
@@ -74,34 +74,74 @@ Result<std::shared_ptr<rpc::Credentials>> credentials_of(const Arguments& argume
   return std::make_shared<rpc::Credentials>(std::move(folder).value());
 }
 
-// Connects to the daemon. At a socket it does so by itself, because gRPC would not look who serves
-// it. Prints an error, and returns null then.
-std::unique_ptr<v1::Admin::Stub> connect(const Arguments& arguments) {
-  grpc::ChannelArguments options;
-  options.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+// A method, as it is called over the network and at a socket.
+template <class Request, class Reply>
+struct Method {
+  local::Method at_socket;
+  grpc::Status (v1::Admin::Stub::*over_network)(grpc::ClientContext*, const Request&, Reply*);
+};
+
+CallStatus from_grpc(const grpc::Status& status) {
+  return {static_cast<CallCode>(status.error_code()), status.error_message()};
+}
+
+// A daemon that is asked, at its socket or over the network: one of the two is there.
+struct Daemon {
+  UniqueFd socket;
+  std::unique_ptr<v1::Admin::Stub> stub;
+
+  bool is_there() const { return socket.is_open() || stub; }
+  template <class Request, class Reply>
+  CallStatus ask(const Method<Request, Reply>& method, const Request& request, Reply& reply) {
+    if (!stub) return local::ask(socket.get(), method.at_socket, request, reply, kTimeout);
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + kTimeout);
+    return from_grpc((*stub.*method.over_network)(&context, request, &reply));
+  }
+  CallStatus probe(v1::ProbeReply& reply) {
+    const v1::ProbeRequest request;
+    if (!stub) {
+      return local::ask(socket.get(), local::Method::kProbe, request, reply, kProbeTimeout);
+    }
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + kProbeTimeout);
+    const auto stream = stub->Probe(&context);
+    stream->Write(request);
+    const bool has_reply = stream->Read(&reply);
+    CallStatus status = from_grpc(stream->Finish());
+    if (!status.is_ok() || has_reply) return status;
+    return {CallCode::kUnavailable, "it has ended the call without an answer"};
+  }
+};
+
+// Connects to the daemon, whose user is looked at if that is at a socket. Prints an error, and
+// returns one that is not there then.
+Daemon connect(const Arguments& arguments) {
+  Daemon daemon;
   if (!arguments.address.empty()) {
+    grpc::ChannelArguments options;
+    options.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
     const auto credentials = credentials_of(arguments);
     if (!credentials.is_ok()) {
       print_error("--tls-dir: " + credentials.status().message());
-      return nullptr;
+      return daemon;
     }
-    return v1::Admin::NewStub(
+    daemon.stub = v1::Admin::NewStub(
         grpc::CreateCustomChannel(arguments.address, credentials.value()->channel(), options));
+    return daemon;
   }
-  Result<UniqueFd> socket = connect_to_daemon(arguments.socket, kTimeout.count() * 1'000);
+  Result<UniqueFd> socket =
+      connect_to_daemon(arguments.socket, std::chrono::milliseconds(kTimeout).count());
   switch (socket.status().code()) {
-    case Code::kOk:
-      return v1::Admin::NewStub(grpc::CreateCustomInsecureChannelFromFd(
-          arguments.socket, socket.value().release(), options));
-    case Code::kTimeout:
-      print_failure(arguments, {grpc::StatusCode::DEADLINE_EXCEEDED, ""});
-      return nullptr;
+    case Code::kOk: daemon.socket = std::move(socket).value(); break;
+    case Code::kTimeout: print_failure(arguments, {CallCode::kDeadlineExceeded, ""}); break;
     case Code::kNotFound:
     case Code::kUnavailable:
-      print_failure(arguments, {grpc::StatusCode::UNAVAILABLE, socket.status().message()});
-      return nullptr;
-    default: print_error(socket.status().message()); return nullptr;
+      print_failure(arguments, {CallCode::kUnavailable, socket.status().message()});
+      break;
+    default: print_error(socket.status().message());
   }
+  return daemon;
 }
 
 int print(const std::string& text) {
@@ -114,41 +154,52 @@ int print(const Arguments& arguments, const Reply& reply, std::string (*table)(c
   return print(arguments.wants_json ? ctl::to_json(reply).dump(2) + "\n" : table(reply));
 }
 
+const Method<v1::GetStatusRequest, v1::GetStatusReply> kGetStatus{local::Method::kGetStatus,
+                                                                  &v1::Admin::Stub::GetStatus};
+const Method<v1::ListJobsRequest, v1::ListJobsReply> kListJobs{local::Method::kListJobs,
+                                                               &v1::Admin::Stub::ListJobs};
+const Method<v1::ListPlansRequest, v1::ListPlansReply> kListPlans{local::Method::kListPlans,
+                                                                  &v1::Admin::Stub::ListPlans};
+const Method<v1::ListPeersRequest, v1::ListPeersReply> kListPeers{local::Method::kListPeers,
+                                                                  &v1::Admin::Stub::ListPeers};
+const Method<v1::ListStallsRequest, v1::ListStallsReply> kListStalls{local::Method::kListStalls,
+                                                                     &v1::Admin::Stub::ListStalls};
+const Method<v1::EndJobRequest, v1::EndJobReply> kEndJob{local::Method::kEndJob,
+                                                         &v1::Admin::Stub::EndJob};
+const Method<v1::RequestTimelineRequest, v1::RequestTimelineReply> kRequestTimeline{
+    local::Method::kRequestTimeline, &v1::Admin::Stub::RequestTimeline};
+
 // Makes one unary call, and prints an error. Returns false on an error.
 template <class Request, class Reply>
-bool fetch(const Arguments& arguments, v1::Admin::Stub& stub,
-           grpc::Status (v1::Admin::Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
+bool fetch(const Arguments& arguments, Daemon& daemon, const Method<Request, Reply>& method,
            const Request& request, Reply& reply) {
-  grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kTimeout);
-  const grpc::Status status = (stub.*method)(&context, request, &reply);
-  if (!status.ok()) print_failure(arguments, status);
-  return status.ok();
+  const CallStatus status = daemon.ask(method, request, reply);
+  if (!status.is_ok()) print_failure(arguments, status);
+  return status.is_ok();
 }
 
 // Makes one unary call, and prints its reply. Returns the exit code.
 template <class Request, class Reply>
-int ask(const Arguments& arguments,
-        grpc::Status (v1::Admin::Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
+int ask(const Arguments& arguments, const Method<Request, Reply>& method,
         std::string (*table)(const Reply&), const Request& request = {}) {
   Reply reply;
-  const auto stub = connect(arguments);
-  if (!stub || !fetch(arguments, *stub, method, request, reply)) return 1;
+  Daemon daemon = connect(arguments);
+  if (!daemon.is_there() || !fetch(arguments, daemon, method, request, reply)) return 1;
   return print(arguments, reply, table);
 }
 
 // Prints the findings. The exit code is not 0 if there are any.
 int examine(const Arguments& arguments) {
-  const auto stub = connect(arguments);
-  if (!stub) return 1;
+  Daemon daemon = connect(arguments);
+  if (!daemon.is_there()) return 1;
   v1::GetStatusReply status;
   v1::ListJobsReply jobs;
   v1::ListPeersReply peers;
   v1::ListStallsReply stalls;
-  const bool has_all = fetch(arguments, *stub, &v1::Admin::Stub::GetStatus, {}, status) &&
-                       fetch(arguments, *stub, &v1::Admin::Stub::ListJobs, {}, jobs) &&
-                       fetch(arguments, *stub, &v1::Admin::Stub::ListPeers, {}, peers) &&
-                       fetch(arguments, *stub, &v1::Admin::Stub::ListStalls, {}, stalls);
+  const bool has_all = fetch(arguments, daemon, kGetStatus, {}, status) &&
+                       fetch(arguments, daemon, kListJobs, {}, jobs) &&
+                       fetch(arguments, daemon, kListPeers, {}, peers) &&
+                       fetch(arguments, daemon, kListStalls, {}, stalls);
   if (!has_all) return 1;
   const std::vector<ctl::Finding> findings = ctl::diagnose(status, jobs, peers, stalls);
   const int printed = print(arguments.wants_json ? ctl::findings_json(findings).dump(2) + "\n"
@@ -158,16 +209,11 @@ int examine(const Arguments& arguments) {
 
 // Runs a probe. The exit code is not 0 if some pair of nodes does not reach each other.
 int probe(const Arguments& arguments) {
-  const auto stub = connect(arguments);
-  if (!stub) return 1;
-  grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kProbeTimeout);
-  const auto stream = stub->Probe(&context);
-  stream->Write(v1::ProbeRequest());
+  Daemon daemon = connect(arguments);
+  if (!daemon.is_there()) return 1;
   v1::ProbeReply reply;
-  const bool has_reply = stream->Read(&reply);
-  const grpc::Status status = stream->Finish();
-  if (!status.ok() || !has_reply) return print_failure(arguments, status);
+  const CallStatus status = daemon.probe(reply);
+  if (!status.is_ok()) return print_failure(arguments, status);
   const int printed = print(arguments, reply, &ctl::probe_table);
   return reply.unreachable().empty() ? printed : 1;
 }
@@ -223,8 +269,7 @@ int request_timeline(const Arguments& arguments, const TraceArguments& trace, bo
   timeline.set_begins(begins);
   if (begins) timeline.set_path(std::filesystem::absolute(trace.file).string());
   timeline.set_chunks(trace.wants_chunks);
-  return ask<v1::RequestTimelineRequest, v1::RequestTimelineReply>(
-      arguments, &v1::Admin::Stub::RequestTimeline, &ctl::timeline_text, request);
+  return ask(arguments, kRequestTimeline, &ctl::timeline_text, request);
 }
 
 int summarise(const Arguments& arguments, const TraceArguments& trace) {
@@ -300,17 +345,17 @@ int main(int argc, char** argv) {
   const char* const socket_variable = std::getenv("RUEDA_SOCKET");
   if (arguments.socket.empty() && socket_variable != nullptr) arguments.socket = socket_variable;
   if (arguments.socket.empty()) arguments.socket = kDefaultSocket;
-  if (*status) return ask(arguments, &v1::Admin::Stub::GetStatus, &ctl::status_table);
-  if (*jobs && wants_plan) return ask(arguments, &v1::Admin::Stub::ListPlans, &ctl::plans_table);
-  if (*jobs) return ask(arguments, &v1::Admin::Stub::ListJobs, &ctl::jobs_table);
-  if (*stalls) return ask(arguments, &v1::Admin::Stub::ListStalls, &ctl::stalls_table);
+  if (*status) return ask(arguments, kGetStatus, &ctl::status_table);
+  if (*jobs && wants_plan) return ask(arguments, kListPlans, &ctl::plans_table);
+  if (*jobs) return ask(arguments, kListJobs, &ctl::jobs_table);
+  if (*stalls) return ask(arguments, kListStalls, &ctl::stalls_table);
   if (*doctor) return examine(arguments);
   if (*probes) return probe(arguments);
-  if (*end) return ask(arguments, &v1::Admin::Stub::EndJob, &ctl::end_text, ended);
+  if (*end) return ask(arguments, kEndJob, &ctl::end_text, ended);
   if (*traces.start || *traces.stop) {
     return request_timeline(arguments, trace, static_cast<bool>(*traces.start));
   }
   if (*traces.summary) return summarise(arguments, trace);
   if (*traces.plot) return plot(trace);
-  return ask(arguments, &v1::Admin::Stub::ListPeers, &ctl::peers_table);
+  return ask(arguments, kListPeers, &ctl::peers_table);
 }

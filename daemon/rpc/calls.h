@@ -19,6 +19,7 @@
 #include "daemon/base/no_exception.h"
 #include "daemon/rpc/call_queue.h"
 #include "daemon/rpc/credentials.h"
+#include "daemon/rpc/unary.h"
 #include "daemon/security/policy.h"
 
 namespace rueda::rpc {
@@ -182,14 +183,18 @@ class ServerCall : public Call {
   const Arrived arrival_;
 };
 
+inline grpc::Status to_grpc(const CallStatus& status) {
+  return {static_cast<grpc::StatusCode>(status.code), status.text};
+}
+
 // A call with a request and a reply. It deletes itself once answered.
 template <class Request, class Reply>
-class UnaryCall final : public Call {
+class UnaryCall final : public Call, public Unary<Request, Reply> {
  public:
   using Writer = grpc::ServerAsyncResponseWriter<Reply>;
   using Ask = std::function<void(grpc::ServerContext*, Request*, Writer*, void* tag)>;
   // Fills in the reply and calls finish(), or else fail(), at once or later, on any thread.
-  using Answer = std::function<void(UnaryCall&)>;
+  using Answer = std::function<void(Unary<Request, Reply>&)>;
 
   // Waits for calls as long as the server runs. Whoever may not call is refused.
   static void await(CallQueue& queue, const security::Door& door, const Ask& ask,
@@ -215,23 +220,20 @@ class UnaryCall final : public Call {
           call->enter(door, answer);
         }));
   }
-  // Sets how long no other call of the kind is taken after this one, at most a second. Must be
-  // called before finish() or fail().
-  void rest(std::chrono::nanoseconds time) {
+  void rest(std::chrono::nanoseconds time) override {
     rest_ = std::min<std::chrono::nanoseconds>(time, std::chrono::seconds(1));
   }
 
-  const Request& request() const { return request_; }
-  const security::Caller& caller() const { return caller_; }
-  Reply& reply() { return reply_; }
-  void finish() {
+  const Request& request() const override { return request_; }
+  const security::Caller& caller() const override { return caller_; }
+  Reply& reply() override { return reply_; }
+  void finish() override {
     is_answered_ = true;
     writer_.Finish(reply_, grpc::Status::OK, last_operation());
   }
-  // Ends the call with an error. It is called in place of finish().
-  void fail(const grpc::Status& status) {
+  void fail(const CallStatus& status) override {
     is_answered_ = true;
-    writer_.FinishWithError(status, last_operation());
+    writer_.FinishWithError(to_grpc(status), last_operation());
   }
 
  private:
@@ -239,11 +241,11 @@ class UnaryCall final : public Call {
 
   void enter(const security::Door& door, const Answer& answer) {
     const Status may = admit(queue(), door, context_, caller_);
-    may.is_ok() ? answer(*this) : fail(permission_denied(may));
+    may.is_ok() ? answer(*this) : fail({CallCode::kPermissionDenied, may.message()});
   }
 
   void on_exception(const char* what) override {
-    if (!is_answered_) fail({grpc::StatusCode::RESOURCE_EXHAUSTED, what});
+    if (!is_answered_) fail({CallCode::kResourceExhausted, what});
   }
 
   std::atomic<bool> is_answered_{false};

@@ -18,6 +18,8 @@ constexpr std::string_view kNeedsIdentity =
     "over the network this needs an operator's certificate (ruedactl certs issue operator NAME, "
     "and --tls-dir), or a daemon that was started with --insecure; on the daemon's own machine "
     "there is its unix socket";
+constexpr std::string_view kHealthIsElsewhere =
+    "health is asked for at the HTTP port (/healthz), or over gRPC at the control port";
 constexpr std::string_view kForScrapers =
     "metrics need a certificate of the role metrics or operator (ruedactl certs issue)";
 
@@ -33,6 +35,7 @@ constexpr Scopes kOperators{kNothing, kNothing, kNothing, kNothing, kNothing, kA
 constexpr Scopes kEnders{kNothing, kNothing, kNothing, kNothing, kNothing, kAll, kOwn, kAll};
 constexpr Scopes kPeers{kNothing, kAll, kAll, kAll, kNothing, kNothing, kNothing, kNothing};
 constexpr Scopes kAnybody{kAll, kAll, kAll, kAll, kAll, kAll, kAll, kAll};
+constexpr Scopes kAnybodyAtPort{kAll, kAll, kAll, kAll, kAll, kAll, kNothing, kNothing};
 // What carries frames asks for proofs by itself.
 constexpr Scopes kCarriers{kNothing, kNothing, kAll,     kNothing,
                            kNothing, kNothing, kNothing, kNothing};
@@ -63,8 +66,8 @@ constexpr std::array<Rule, kActions> kRules{{
     {Action::kSendMeasurement, "rueda.v1.Probe/Send", kPeers, kForPeers},
     {Action::kKeepBandwidths, "rueda.v1.Probe/Keep", kPeers, kForPeers},
     {Action::kExplainErrand, "rueda.v1.Probe/Explain", kPeers, kForPeers},
-    {Action::kCheckHealth, "grpc.health.v1.Health/Check", kAnybody, ""},
-    {Action::kWatchHealth, "grpc.health.v1.Health/Watch", kAnybody, ""},
+    {Action::kCheckHealth, "grpc.health.v1.Health/Check", kAnybodyAtPort, kHealthIsElsewhere},
+    {Action::kWatchHealth, "grpc.health.v1.Health/Watch", kAnybodyAtPort, kHealthIsElsewhere},
     {Action::kCarryFrames, "rueda.v1.Data/Frames", kCarriers, kForPeers},
     {Action::kScrapeMetrics, "GET /metrics", kScrapers, kForScrapers},
     {Action::kAskHealth, "GET /healthz", kAnybody, ""},

@@ -35,7 +35,8 @@ inline constexpr size_t kCallerKinds = 8;
 // Returns what someone with such a certificate is.
 Caller::Kind kind_of(Role role);
 
-// Every method of the daemon's gRPC servers, and every page of its HTTP server, is one of these.
+// Every method of the daemon's servers of calls, and every page of its HTTP server, is one of
+// these.
 enum class Action : uint8_t {
   kRunJob,
   kDescribe,

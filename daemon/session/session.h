@@ -16,6 +16,7 @@
 #include <sys/types.h>
 
 #include "client/abi/rueda_abi.h"
+#include "daemon/base/fd.h"
 #include "daemon/base/poll_source.h"
 #include "daemon/base/principal.h"
 #include "daemon/base/status.h"
@@ -196,11 +197,12 @@ class SessionEvents {
   virtual void on_lost(Session& session, const Status& status) = 0;
 };
 
-// It is called for a connection that opens with HTTP/2's preface, which is gRPC's: agents and
-// operators use the same sockets. The callee owns the descriptor, over which everything that
-// the client says is passed on.
-using GrpcHandoff =
-    std::function<void(int fd, const Credentials& peer, const std::vector<gid_t>& groups)>;
+// It is called for a connection that opens as calls do (daemon/local/wire.h): launchers and
+// operators use the same sockets. The callee gets one end of a socket pair, over which everything
+// that the client says is passed on, but no descriptors, so that nothing that is done with it
+// sleeps.
+using CallHandoff =
+    std::function<void(UniqueFd socket, const Credentials& peer, const std::vector<gid_t>& groups)>;
 
 struct ServerOptions {
   std::vector<SocketPlace> sockets;  // Unused leftover files are replaced.
@@ -230,7 +232,7 @@ class SessionServer : public PollSource {
   virtual void stop() = 0;
 
   static std::unique_ptr<SessionServer> create(boost::asio::io_context& loop, ServerOptions options,
-                                               SessionEvents& events, GrpcHandoff grpc_handoff);
+                                               SessionEvents& events, CallHandoff call_handoff);
 };
 
 }  // namespace rueda::session

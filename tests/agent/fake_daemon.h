@@ -8,12 +8,15 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
-#include <grpcpp/grpcpp.h>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
 
-#include "rueda/v1/admin.grpc.pb.h"
-#include "rueda/v1/agent.grpc.pb.h"
+#include "daemon/local/server.h"
+#include "rueda/v1/admin.pb.h"
+#include "rueda/v1/agent.pb.h"
 
 namespace rueda::test {
 
@@ -44,51 +47,29 @@ class FakeDaemon {
   v1::ListStallsReply stalls_reply;
 
  private:
-  using Stream = grpc::ServerReaderWriter<v1::AgentEvent, v1::AgentRequest>;
-
-  class AgentService final : public v1::Agent::Service {
-   public:
-    explicit AgentService(FakeDaemon& daemon) : daemon_(daemon) {}
-    grpc::Status Run(grpc::ServerContext*, Stream* stream) override;
-    grpc::Status Describe(grpc::ServerContext*, const v1::DescribeRequest*,
-                          v1::DescribeReply* reply) override;
-
-   private:
-    FakeDaemon& daemon_;
-  };
-  class AdminService final : public v1::Admin::Service {
-   public:
-    explicit AdminService(FakeDaemon& daemon) : daemon_(daemon) {}
-    grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*,
-                           v1::GetStatusReply* reply) override;
-    grpc::Status ListJobs(grpc::ServerContext*, const v1::ListJobsRequest*,
-                          v1::ListJobsReply* reply) override;
-    grpc::Status ListPlans(grpc::ServerContext*, const v1::ListPlansRequest*,
-                           v1::ListPlansReply* reply) override;
-    grpc::Status ListPeers(grpc::ServerContext*, const v1::ListPeersRequest*,
-                           v1::ListPeersReply* reply) override;
-    grpc::Status ListStalls(grpc::ServerContext*, const v1::ListStallsRequest*,
-                            v1::ListStallsReply* reply) override;
-
-   private:
-    FakeDaemon& daemon_;
-  };
+  class JobStream;
 
   bool wait_until(const std::function<bool()>& is_true);
-  grpc::Status run_job(Stream& stream);
+  void serve();
+  // Answers such calls by this reply.
+  template <class Request, class Reply>
+  void answer(security::Action action, const Reply& reply);
+  void accept();
+  void on_job(const std::shared_ptr<local::Call>& call, const v1::JobSpec& job);
 
   const std::string socket_;
   const std::string node_id_;
-  AgentService agent_service_{*this};
-  AdminService admin_service_{*this};
   std::mutex mutex_;
   std::condition_variable changed_;
   std::string refusal_;
   std::vector<v1::JobSpec> jobs_;
   std::vector<v1::RankFailed> failed_ranks_;
-  Stream* running_ = nullptr;
+  std::shared_ptr<local::Call> running_;
   int ended_count_ = 0;
-  std::unique_ptr<grpc::Server> server_;
+  boost::asio::io_context loop_{1};
+  boost::asio::local::stream_protocol::acceptor acceptor_{loop_};
+  local::Server server_{loop_};
+  std::thread thread_;
 };
 
 }  // namespace rueda::test

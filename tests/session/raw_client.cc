@@ -173,9 +173,7 @@ SessionTest::SessionTest() {
           ("rueda-test-" + std::to_string(::getpid()) + "-" + std::to_string(next++) + ".sock");
 }
 
-SessionTest::~SessionTest() {
-  for (auto& [fd, peer] : handed_off_) ::close(fd);
-}
+SessionTest::~SessionTest() = default;
 
 void SessionTest::start_server(uint32_t ring_capacity, int64_t handshake_timeout_ms) {
   ServerOptions options{{{path_, ""}}, ring_capacity, handshake_timeout_ms};
@@ -183,8 +181,8 @@ void SessionTest::start_server(uint32_t ring_capacity, int64_t handshake_timeout
   options.ledger = std::make_shared<Ledger>(quota_);
   options.refuses_early_descriptors = !is_old_kernel_;
   server_ = SessionServer::create(loop_, options, events_,
-                                  [this](int fd, const Credentials& peer, const auto& /*groups*/) {
-                                    handed_off_.emplace_back(fd, peer);
+                                  [this](UniqueFd socket, const Credentials& peer, const auto&) {
+                                    handed_off_.emplace_back(std::move(socket), peer);
                                   });
   Status status = server_->listen();
   ASSERT_TRUE(status.is_ok()) << status.to_string();

@@ -159,7 +159,7 @@ class SessionTest : public ::testing::Test {
   std::string path_;
   boost::asio::io_context loop_;
   RecordingEvents events_;
-  std::vector<std::pair<int, Credentials>> handed_off_;
+  std::vector<std::pair<UniqueFd, Credentials>> handed_off_;
   std::unique_ptr<SessionServer> server_;
 };
 

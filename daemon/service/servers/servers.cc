@@ -2,19 +2,23 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <future>
 #include <string_view>
+#include <utility>
 
-#include <fcntl.h>
+#include <google/protobuf/stubs/logging.h>
 #include <grpc/grpc.h>
 #include <grpc/support/log.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
-#include <grpcpp/server_posix.h>
+#include <pthread.h>
 #include <spdlog/spdlog.h>
 
 #include "daemon/base/limits.h"
 #include "daemon/base/mutex.h"
+#include "daemon/base/no_exception.h"
 #include "daemon/base/one_line.h"
 #include "daemon/rpc/peer_name.h"
+#include "daemon/service/servers/local_caller.h"
 
 namespace rueda::service {
 namespace {
@@ -22,8 +26,6 @@ namespace {
 // Reflection is a synchronous service, with a thread that waits for its next call; at the end of
 // each wait that thread wakes for nothing.
 constexpr int kReflectionWaitMs = 3'600'000;
-// The limit for connections of the unix socket: a launcher has one call, an operator a few.
-constexpr int kMaxCallsOfConnection = 32;
 
 // These are limits of the control port, which strangers reach.
 constexpr int kMaxCallsOfAConnection = 16;
@@ -64,6 +66,14 @@ void log_of_grpc(gpr_log_func_args* said) {
   spdlog::debug("gRPC ({}:{}): {}", said->file, said->line, one_line(said->message));
 }
 
+// The same for protobuf, which tells on standard error of texts that are no UTF-8. Whoever can make
+// a call can send many of them.
+void log_of_protobuf(google::protobuf::LogLevel, const char* file, int line,
+                     const std::string& said) {
+  if (!spdlog::should_log(spdlog::level::debug)) return;
+  spdlog::debug("protobuf ({}:{}): {}", file, line, one_line(said));
+}
+
 // Returns the address in gRPC's name of a connection, such as "127.0.0.1" or "[::1]".
 std::string address_in(const std::string& peer) {
   const std::string name = rpc::percent_decoded(peer);
@@ -73,6 +83,14 @@ std::string address_in(const std::string& peer) {
 }
 
 void bound(grpc::ServerBuilder& builder) {
+  using Sync = grpc::ServerBuilder::SyncServerOption;
+  builder.SetSyncServerOption(Sync::NUM_CQS, 1);
+  builder.SetSyncServerOption(Sync::MIN_POLLERS, 1);
+  builder.SetSyncServerOption(Sync::MAX_POLLERS, 1);
+  builder.SetSyncServerOption(Sync::CQ_TIMEOUT_MSEC, kReflectionWaitMs);
+  // This is off, because otherwise every heartbeat would be followed by a ping and a timer, to
+  // learn how much data may be in flight.
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   builder.SetMaxReceiveMessageSize(static_cast<int>(limits::kMaxControlMessageBytes));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxCallsOfAConnection);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
@@ -97,23 +115,23 @@ void ControlService::serve(rpc::CallQueue& queue, const security::Callers& calle
       });
 }
 
-GrpcServers::GrpcServers(const engine::LoopPoster& control_loop, engine::Engine& engine,
-                         GrpcControlPlane& plane, const Membership& membership,
-                         observe::Metrics& metrics, const DaemonInfo& info,
-                         const std::function<bool()>& is_well, std::optional<gid_t> admin_group)
+Servers::Servers(const engine::LoopPoster& control_loop, engine::Engine& engine,
+                 GrpcControlPlane& plane, const Membership& membership, observe::Metrics& metrics,
+                 const DaemonInfo& info, const std::function<bool()>& is_well,
+                 std::optional<gid_t> admin_group)
     : at_network_("control port", metrics.daemon().refused_at_control),
       at_socket_("unix socket", metrics.daemon().refused_at_socket),
       plane_(plane),
-      local_callers_(admin_group),
+      admin_group_(admin_group),
       prober_(membership, info, plane.credentials()),
       control_(plane),
-      agent_(control_loop, engine, membership, info, at_socket_),
+      agent_(control_loop, engine, membership, info),
       probe_(control_loop, engine, membership, info, plane.credentials(), prober_),
-      network_admin_(control_loop, engine, plane, metrics, info, prober_),
-      local_admin_(control_loop, engine, plane, metrics, info, prober_),
-      network_(is_well),
-      local_(is_well) {
+      admin_(control_loop, engine, plane, metrics, info, prober_),
+      health_(is_well) {
   if (std::getenv("GRPC_VERBOSITY") == nullptr) ::gpr_set_log_function(log_of_grpc);
+  static const auto before = google::protobuf::SetLogHandler(log_of_protobuf);
+  (void)before;  // It is set once, because that is not thread-safe.
   {
     const MutexLock lock(handshakes().mutex);
     handshakes().refusals = &at_network_;
@@ -121,29 +139,20 @@ GrpcServers::GrpcServers(const engine::LoopPoster& control_loop, engine::Engine&
   // gRPC is held for good: whoever releases it last joins its threads, and that may be one of these
   // threads, where a stream ends.
   ::grpc_init();
+  local_.set_on_refused([this](const security::Caller& caller, const std::string& why) {
+    at_socket_.note(caller.principal.to_string(), why);
+  });
+  agent_.serve(local_);
+  admin_.serve(local_);
 }
 
-GrpcServers::~GrpcServers() {
+Servers::~Servers() {
   stop();
   const MutexLock lock(handshakes().mutex);
   if (handshakes().refusals == &at_network_) handshakes().refusals = nullptr;
 }
 
-void GrpcServers::prepare(Served& served, grpc::ServerBuilder& builder) {
-  using Sync = grpc::ServerBuilder::SyncServerOption;
-  builder.SetSyncServerOption(Sync::NUM_CQS, 1);
-  builder.SetSyncServerOption(Sync::MIN_POLLERS, 1);
-  builder.SetSyncServerOption(Sync::MAX_POLLERS, 1);
-  builder.SetSyncServerOption(Sync::CQ_TIMEOUT_MSEC, kReflectionWaitMs);
-  // This is off, because otherwise every heartbeat would be followed by a ping and a timer, to
-  // learn how much data may be in flight.
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
-  builder.RegisterService(&served.health.grpc_service());
-  served.queue = std::make_unique<rpc::CallQueue>(builder);
-  served.server = builder.BuildAndStart();
-}
-
-Result<std::string> GrpcServers::bind(const std::string& host, int port, Listener open) {
+Result<std::string> Servers::bind(const std::string& host, int port, Listener open) {
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
 
   const Result<uint16_t> port_bound = open.socket.is_open()
@@ -157,39 +166,26 @@ Result<std::string> GrpcServers::bind(const std::string& host, int port, Listene
   bound(network);
   network.RegisterService(&control_.grpc_service());
   network.RegisterService(&probe_.grpc_service());
-  network.RegisterService(&network_admin_.grpc_service());
-  prepare(network_, network);
-  if (!network_.server) {
+  network.RegisterService(&admin_.grpc_service());
+  network.RegisterService(&health_.grpc_service());
+  queue_ = std::make_unique<rpc::CallQueue>(network);
+  server_ = network.BuildAndStart();
+  if (!server_) {
     return Status(Code::kInternal, "the gRPC server of the control port did not start");
   }
-  plane_.set_queue(*network_.queue);
+  plane_.set_queue(*queue_);
   plane_.set_keeper([this](const std::string& peer, bool needed) { acceptor_.keep(peer, needed); });
-
-  grpc::ServerBuilder local;
-  // Connections are counted by user (session/users/ledger.h), and each may hold so many calls.
-  local.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxCallsOfConnection);
-  local.RegisterService(&agent_.grpc_service());
-  local.RegisterService(&local_admin_.grpc_service());
-  prepare(local_, local);
-  if (!local_.server) {
-    return Status(Code::kInternal, "the gRPC server of the unix socket did not start");
-  }
   const std::string shown = host.find(':') == std::string::npos ? host : '[' + host + ']';
   return shown + ':' + std::to_string(port_bound.value());
 }
 
-void GrpcServers::serve() {
-  network_.queue->set_on_refused([this](const security::Caller& caller,
-                                        const security::Connection& connection,
-                                        const std::string& why) {
+void Servers::serve() {
+  queue_->set_on_refused([this](const security::Caller& caller,
+                                const security::Connection& connection, const std::string& why) {
     const std::string node = caller.name.empty() ? "" : ", " + caller.name;
     at_network_.note(address_in(connection.peer) + node, why);
   });
-  local_.queue->set_on_refused(
-      [this](const security::Caller& caller, const security::Connection&, const std::string& why) {
-        at_socket_.note(caller.principal.to_string(), why);
-      });
-  network_.queue->set_gate([this](const security::Connection& connection, security::Action action,
+  queue_->set_gate([this](const security::Connection& connection, security::Action action,
                                   const security::Caller& caller) {
     if (is_known(caller)) return true;
     const double units = action == security::Action::kLinkDaemons ? kUnitsOfALink : 1;
@@ -198,41 +194,52 @@ void GrpcServers::serve() {
     return false;
   });
   const security::Callers& from_network = plane_.credentials().callers();
-  control_.serve(*network_.queue, from_network);
-  probe_.serve(*network_.queue, from_network);
-  network_admin_.serve(*network_.queue, from_network);
-  network_.health.serve(*network_.queue, from_network);
-  agent_.serve(*local_.queue, local_callers_);
-  local_admin_.serve(*local_.queue, local_callers_);
-  local_.health.serve(*local_.queue, local_callers_);
+  control_.serve(*queue_, from_network);
+  probe_.serve(*queue_, from_network);
+  admin_.serve(*queue_, from_network);
+  health_.serve(*queue_, from_network);
   acceptor_.start([this](UniqueFd socket) {
     grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
     connection.fd = socket.release();
     to_network_->HandleNewConnection(&connection);
   });
+  local_thread_ = std::thread([this] { run_local(); });
 }
 
-void GrpcServers::adopt(int fd, const session::Credentials& peer,
-                        const std::vector<gid_t>& groups) {
-  ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
-  local_callers_.note(fd, peer, groups);
-  grpc::AddInsecureChannelFromFd(local_.server.get(), fd);
+void Servers::adopt(UniqueFd socket, const session::Credentials& peer,
+                    const std::vector<gid_t>& groups) {
+  local_.adopt(std::move(socket), local_caller(peer, groups, admin_group_));
 }
 
-void GrpcServers::set_serving(bool serving) {
-  for (Served* one : {&network_, &local_}) one->health.set_serving(serving);
+void Servers::run_local() {
+  ::pthread_setname_np(::pthread_self(), "rueda-calls");
+  while (!local_loop_.stopped()) {
+    without_exception([this] { local_loop_.run(); },
+                      [](const char* what) { spdlog::error("a call has failed: {}", what); });
+  }
 }
 
-void GrpcServers::stop() {
+void Servers::set_serving(bool serving) { health_.set_serving(serving); }
+
+void Servers::stop() {
   acceptor_.stop();
   prober_.stop();  // An operator's call waits for the prober.
   probe_.stop();
+  stop_local();
   const auto deadline = std::chrono::system_clock::now() + std::chrono::seconds(1);
-  for (Served* one : {&network_, &local_}) {
-    if (one->server) one->server->Shutdown(deadline);
-    if (one->queue) one->queue->stop();
-    one->server.reset();
-  }
+  if (server_) server_->Shutdown(deadline);
+  if (queue_) queue_->stop();
+  server_.reset();
+}
+
+void Servers::stop_local() {
+  if (!local_thread_.joinable()) return;
+  std::promise<void> stopped;
+  local_.stop([&stopped] { stopped.set_value(); });
+  stopped.get_future().wait();
+  local_work_.reset();
+  local_loop_.stop();
+  local_thread_.join();
 }
 
 }  // namespace rueda::service

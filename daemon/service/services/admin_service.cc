@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "daemon/base/one_line.h"
+#include "daemon/local/unary_call.h"
 #include "daemon/service/convert/convert_timeline.h"
 
 namespace rueda::service {
@@ -109,48 +110,64 @@ class ProbeStream final : public ProbeCall {
   uint64_t number_ = 0;
 };
 
+// The same at the unix socket.
+void begin_probe(Prober& prober, const std::shared_ptr<local::Call>& call) {
+  const uint64_t number = prober.start([call](const Result<v1::ProbeReply>& reply) {
+    if (!reply.is_ok()) {
+      return call->finish({CallCode::kFailedPrecondition, reply.status().message()});
+    }
+    call->send(reply.value().SerializeAsString());
+    call->finish({});
+  });
+  if (number != 0) call->set_on_gone([&prober, number] { prober.cancel(number); });
+}
+
 }  // namespace
 
+// One unary method, whatever carries its calls.
+template <class Request, class Reply>
+struct AdminService::UnaryMethod {
+  using Writer = grpc::ServerAsyncResponseWriter<Reply>;
+
+  security::Action action;
+  void (AdminService::*answer)(rpc::Unary<Request, Reply>&);
+  // Asks gRPC for one call.
+  void (v1::Admin::AsyncService::*ask)(grpc::ServerContext*, Request*, Writer*,
+                                       grpc::CompletionQueue*, grpc::ServerCompletionQueue*, void*);
+  bool is_in_turn = false;
+};
+
+template <class Visitor>
+void AdminService::each_unary(const Visitor& visit) {
+  using security::Action;
+  using Async = v1::Admin::AsyncService;
+  visit(UnaryMethod<v1::GetStatusRequest, v1::GetStatusReply>{
+      Action::kReadStatus, &AdminService::read, &Async::RequestGetStatus, true});
+  visit(UnaryMethod<v1::ListJobsRequest, v1::ListJobsReply>{Action::kReadJobs, &AdminService::read,
+                                                            &Async::RequestListJobs, true});
+  visit(UnaryMethod<v1::ListPlansRequest, v1::ListPlansReply>{
+      Action::kReadPlans, &AdminService::read, &Async::RequestListPlans, true});
+  visit(UnaryMethod<v1::ListPeersRequest, v1::ListPeersReply>{
+      Action::kReadPeers, &AdminService::read, &Async::RequestListPeers, true});
+  visit(UnaryMethod<v1::ListStallsRequest, v1::ListStallsReply>{
+      Action::kReadStalls, &AdminService::read, &Async::RequestListStalls, true});
+  visit(UnaryMethod<v1::RequestTimelineRequest, v1::RequestTimelineReply>{
+      Action::kRequestTimeline, &AdminService::request_timeline, &Async::RequestRequestTimeline});
+  visit(UnaryMethod<v1::EndJobRequest, v1::EndJobReply>{Action::kEndJob, &AdminService::end,
+                                                        &Async::RequestEndJob});
+}
+
 void AdminService::serve(rpc::CallQueue& queue, const security::Callers& callers) {
-  // These answers take at most a fifth of the loop's time, however many operators ask.
-  const auto answer = [this](auto& call) {
-    control_loop_.post([this, &call] {
-      const auto began = std::chrono::steady_clock::now();
-      fill(call.reply(), call.caller());
-      call.rest(4 * (std::chrono::steady_clock::now() - began));
-      call.finish();
-    });
-  };
-  rpc::UnaryCall<v1::GetStatusRequest, v1::GetStatusReply>::await_in_turn(
-      queue, {security::Action::kReadStatus, callers},
-      [this, &queue](auto* context, auto* request, auto* writer, void* tag) {
-        service_.RequestGetStatus(context, request, writer, queue.get(), queue.get(), tag);
-      },
-      answer);
-  rpc::UnaryCall<v1::ListJobsRequest, v1::ListJobsReply>::await_in_turn(
-      queue, {security::Action::kReadJobs, callers},
-      [this, &queue](auto* context, auto* request, auto* writer, void* tag) {
-        service_.RequestListJobs(context, request, writer, queue.get(), queue.get(), tag);
-      },
-      answer);
-  rpc::UnaryCall<v1::ListPlansRequest, v1::ListPlansReply>::await_in_turn(
-      queue, {security::Action::kReadPlans, callers},
-      [this, &queue](auto* context, auto* request, auto* writer, void* tag) {
-        service_.RequestListPlans(context, request, writer, queue.get(), queue.get(), tag);
-      },
-      answer);
-  rpc::UnaryCall<v1::ListPeersRequest, v1::ListPeersReply>::await_in_turn(
-      queue, {security::Action::kReadPeers, callers},
-      [this, &queue](auto* context, auto* request, auto* writer, void* tag) {
-        service_.RequestListPeers(context, request, writer, queue.get(), queue.get(), tag);
-      },
-      answer);
-  rpc::UnaryCall<v1::ListStallsRequest, v1::ListStallsReply>::await_in_turn(
-      queue, {security::Action::kReadStalls, callers},
-      [this, &queue](auto* context, auto* request, auto* writer, void* tag) {
-        service_.RequestListStalls(context, request, writer, queue.get(), queue.get(), tag);
-      },
-      answer);
+  each_unary([&]<class Request, class Reply>(const UnaryMethod<Request, Reply>& method) {
+    using Call = rpc::UnaryCall<Request, Reply>;
+    const auto await = method.is_in_turn ? &Call::await_in_turn : &Call::await;
+    await(
+        queue, {method.action, callers},
+        [this, &queue, ask = method.ask](auto* context, auto* request, auto* writer, void* tag) {
+          (service_.*ask)(context, request, writer, queue.get(), queue.get(), tag);
+        },
+        [this, answer = method.answer](auto& call) { (this->*answer)(call); });
+  });
   using ProbeArrival = ProbeCall::Arrived::element_type;
   rpc::await_streams<ProbeArrival>(
       queue, {security::Action::kProbeNodes, callers},
@@ -160,18 +177,34 @@ void AdminService::serve(rpc::CallQueue& queue, const security::Callers& callers
       [this, &queue](std::unique_ptr<ProbeArrival> arrival, const security::Caller&) {
         new ProbeStream(queue, std::move(arrival), prober_);
       });
-  TimelineCall::await(
-      queue, {security::Action::kRequestTimeline, callers},
-      [this, &queue](auto* context, auto* request, auto* writer, void* tag) {
-        service_.RequestRequestTimeline(context, request, writer, queue.get(), queue.get(), tag);
-      },
-      [this](TimelineCall& call) { request_timeline(call); });
-  EndCall::await(
-      queue, {security::Action::kEndJob, callers},
-      [this, &queue](auto* context, auto* request, auto* writer, void* tag) {
-        service_.RequestEndJob(context, request, writer, queue.get(), queue.get(), tag);
-      },
-      [this](EndCall& call) { control_loop_.post([this, &call] { answer_end(call); }); });
+}
+
+void AdminService::serve(local::Server& server) {
+  each_unary([&]<class Request, class Reply>(const UnaryMethod<Request, Reply>& method) {
+    server.serve(method.action,
+                 local::UnaryCall<Request, Reply>::service(
+                     [this, answer = method.answer](auto& call) { (this->*answer)(call); },
+                     method.is_in_turn));
+  });
+  server.serve(security::Action::kProbeNodes,
+               {false, [this](const std::shared_ptr<local::Call>& call, const std::string&) {
+                  begin_probe(prober_, call);
+                }});
+}
+
+// These answers take at most a fifth of the loop's time, however many operators ask.
+template <class Request, class Reply>
+void AdminService::read(rpc::Unary<Request, Reply>& call) {
+  control_loop_.post([this, &call] {
+    const auto began = std::chrono::steady_clock::now();
+    fill(call.reply(), call.caller());
+    call.rest(4 * (std::chrono::steady_clock::now() - began));
+    call.finish();
+  });
+}
+
+void AdminService::end(EndCall& call) {
+  control_loop_.post([this, &call] { answer_end(call); });
 }
 
 void AdminService::answer_end(EndCall& call) {
@@ -179,8 +212,7 @@ void AdminService::answer_end(EndCall& call) {
   if (!reply.is_ok()) {
     const bool is_there = reply.status().code() != Code::kNotFound;
     return call.fail(
-        {is_there ? grpc::StatusCode::FAILED_PRECONDITION : grpc::StatusCode::NOT_FOUND,
-         reply.status().message()});
+        {is_there ? CallCode::kFailedPrecondition : CallCode::kNotFound, reply.status().message()});
   }
   call.reply() = reply.value();
   call.finish();
@@ -212,13 +244,13 @@ Result<v1::EndJobReply> AdminService::end_job(const v1::EndJobRequest& request,
 void AdminService::request_timeline(TimelineCall& call) {
   Result<engine::TimelineRequest> wanted = from_proto(call.request().timeline());
   if (!wanted.is_ok()) {
-    return call.fail({grpc::StatusCode::INVALID_ARGUMENT, wanted.status().message()});
+    return call.fail({CallCode::kInvalidArgument, wanted.status().message()});
   }
   control_loop_.post([this, &call, wanted = std::move(wanted).value()] {
     const Result<JobId> job =
         engine_.request_timeline(call.request().job_id(), wanted, call.caller().principal);
     if (!job.is_ok()) {
-      return call.fail({grpc::StatusCode::FAILED_PRECONDITION, job.status().message()});
+      return call.fail({CallCode::kFailedPrecondition, job.status().message()});
     }
     call.reply().set_job_id(job.value());
     call.finish();

@@ -6,6 +6,7 @@
 
 #include "daemon/engine/loops/poster.h"
 #include "daemon/engine/node/engine.h"
+#include "daemon/local/server.h"
 #include "daemon/rpc/calls.h"
 #include "daemon/service/links/control_plane.h"
 #include "daemon/service/members/daemon_info.h"
@@ -30,17 +31,29 @@ class AdminService {
   grpc::Service& grpc_service() { return service_; }
   // Takes calls as long as that server runs.
   void serve(rpc::CallQueue& queue, const security::Callers& callers);
+  // Takes calls at the unix socket, too.
+  void serve(local::Server& server);
 
  private:
+  template <class Request, class Reply>
+  struct UnaryMethod;
+  // Calls `visit` with the UnaryMethod of each method but Probe.
+  template <class Visitor>
+  static void each_unary(const Visitor& visit);
+
+  // Answers on the control loop by what fill() says.
+  template <class Request, class Reply>
+  void read(rpc::Unary<Request, Reply>& call);
   void fill(v1::GetStatusReply& reply, const security::Caller& caller) const;
   void fill(v1::ListJobsReply& reply, const security::Caller& caller) const;
   void fill(v1::ListPlansReply& reply, const security::Caller& caller) const;
   void fill(v1::ListPeersReply& reply, const security::Caller& caller) const;
   void fill(v1::ListStallsReply& reply, const security::Caller& caller) const;
 
-  using TimelineCall = rpc::UnaryCall<v1::RequestTimelineRequest, v1::RequestTimelineReply>;
+  using TimelineCall = rpc::Unary<v1::RequestTimelineRequest, v1::RequestTimelineReply>;
   void request_timeline(TimelineCall& call);
-  using EndCall = rpc::UnaryCall<v1::EndJobRequest, v1::EndJobReply>;
+  using EndCall = rpc::Unary<v1::EndJobRequest, v1::EndJobReply>;
+  void end(EndCall& call);
   void answer_end(EndCall& call);
   // Ends a job, on the control loop. Of a job that the caller may not see it says what it says of
   // one that there is not.

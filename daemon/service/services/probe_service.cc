@@ -13,8 +13,8 @@
 namespace rueda::service {
 namespace {
 
-grpc::Status refusal(const Status& status) {
-  return {grpc::StatusCode::FAILED_PRECONDITION, status.message()};
+CallStatus refusal(const Status& status) {
+  return {CallCode::kFailedPrecondition, status.message()};
 }
 
 // Converts a measurement that has been checked.
@@ -37,7 +37,7 @@ engine::NodeBandwidths from_proto(const v1::Bandwidths& from) {
 }  // namespace
 
 void ProbeService::serve(rpc::CallQueue& queue, const security::Callers& callers) {
-  ReceiveCall::await(
+  rpc::UnaryCall<v1::Errand, v1::ReceiveReply>::await(
       queue, {security::Action::kReceiveMeasurement, callers},
       [this, &queue](auto* context, auto* request, auto* writer, void* tag) {
         service_.RequestReceive(context, request, writer, queue.get(), queue.get(), tag);
@@ -45,19 +45,19 @@ void ProbeService::serve(rpc::CallQueue& queue, const security::Callers& callers
       [this](ReceiveCall& call) {
         look_into(call, v1::Explanation::kReceive, &ProbeService::receive);
       });
-  SendCall::await(
+  rpc::UnaryCall<v1::Errand, v1::SendReply>::await(
       queue, {security::Action::kSendMeasurement, callers},
       [this, &queue](auto* context, auto* request, auto* writer, void* tag) {
         service_.RequestSend(context, request, writer, queue.get(), queue.get(), tag);
       },
       [this](SendCall& call) { look_into(call, v1::Explanation::kSend, &ProbeService::send); });
-  KeepCall::await(
+  rpc::UnaryCall<v1::Errand, v1::KeepReply>::await(
       queue, {security::Action::kKeepBandwidths, callers},
       [this, &queue](auto* context, auto* request, auto* writer, void* tag) {
         service_.RequestKeep(context, request, writer, queue.get(), queue.get(), tag);
       },
       [this](KeepCall& call) { look_into(call, v1::Explanation::kKeep, &ProbeService::keep); });
-  ExplainCall::await(
+  rpc::UnaryCall<v1::Errand, v1::Explanation>::await(
       queue, {security::Action::kExplainErrand, callers},
       [this, &queue](auto* context, auto* request, auto* writer, void* tag) {
         service_.RequestExplain(context, request, writer, queue.get(), queue.get(), tag);
@@ -71,14 +71,14 @@ void ProbeService::look_into(AnyCall& call, v1::Explanation::WhatCase expected,
   const security::Caller& caller = call.caller();
   if (caller.kind == security::Caller::Kind::kNode && caller.name != call.request().prober()) {
     return call.fail(
-        {grpc::StatusCode::FAILED_PRECONDITION,
+        {CallCode::kFailedPrecondition,
          "node " + caller.name + " has no errands of node " + one_line(call.request().prober())});
   }
   desk_.explain(
       call.request(), [this, &call, expected, act](const Result<v1::Explanation>& explanation) {
         if (!explanation.is_ok()) return call.fail(refusal(explanation.status()));
         if (explanation.value().what_case() != expected) {
-          return call.fail({grpc::StatusCode::FAILED_PRECONDITION,
+          return call.fail({CallCode::kFailedPrecondition,
                             "node " + call.request().prober() + " has another errand under way"});
         }
         (this->*act)(call, explanation.value());
@@ -139,7 +139,7 @@ void ProbeService::keep(KeepCall& call, const v1::Explanation& explanation) {
 void ProbeService::explain(ExplainCall& call) {
   Result<v1::Explanation> explanation = prober_.explain(call.request());
   if (!explanation.is_ok()) {
-    return call.fail({grpc::StatusCode::NOT_FOUND, explanation.status().message()});
+    return call.fail({CallCode::kNotFound, explanation.status().message()});
   }
   call.reply() = std::move(explanation).value();
   call.finish();

@@ -38,10 +38,10 @@ class ProbeService {
   void stop() { desk_.stop(); }
 
  private:
-  using ReceiveCall = rpc::UnaryCall<v1::Errand, v1::ReceiveReply>;
-  using SendCall = rpc::UnaryCall<v1::Errand, v1::SendReply>;
-  using KeepCall = rpc::UnaryCall<v1::Errand, v1::KeepReply>;
-  using ExplainCall = rpc::UnaryCall<v1::Errand, v1::Explanation>;
+  using ReceiveCall = rpc::Unary<v1::Errand, v1::ReceiveReply>;
+  using SendCall = rpc::Unary<v1::Errand, v1::SendReply>;
+  using KeepCall = rpc::Unary<v1::Errand, v1::KeepReply>;
+  using ExplainCall = rpc::Unary<v1::Errand, v1::Explanation>;
 
   // Asks the prober what the call's errand is, and calls `act` with that on the desk's thread; or
   // fails the call.

@@ -1,11 +1,12 @@
 #include "daemon/session/server/greeting.h"
 
+#include <array>
 #include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <string_view>
 #include <utility>
 
+#include <poll.h>
 #include <sys/socket.h>
 
 #include "client/abi/rueda_abi.h"
@@ -15,11 +16,27 @@ namespace {
 
 using boost::system::error_code;
 
-// HTTP/2's connection preface begins "PRI * HTTP/2.0" (RFC 9113, section 3.4).
-constexpr std::string_view kHttp2Opening = "PRI ";
+// What a connection opens with. HTTP/2's connection preface begins "PRI * HTTP/2.0" (RFC 9113,
+// section 3.4); older launchers and tools spoke gRPC here.
+struct Opening {
+  std::string_view bytes;
+  Greeting::Protocol protocol;
+};
+constexpr size_t kOpeningBytes = 4;
+constexpr std::array<Opening, 3> kOpenings{{
+    {"RUDA", Greeting::Protocol::kLocal},
+    {"RUDG", Greeting::Protocol::kCalls},  // It is local::kMagic.
+    {"PRI ", Greeting::Protocol::kHttp2},
+}};
+static_assert(RUEDA_ABI_MAGIC == ('R' | 'U' << 8 | 'D' << 16 | 'A' << 24));
 // A peeked byte stays readable, so waiting for the next byte by readiness would spin; the greeting
 // looks again after this time.
 constexpr std::chrono::milliseconds kRetryInterval{20};
+
+bool will_say_no_more(int socket) {
+  pollfd one{socket, POLLRDHUP, 0};
+  return ::poll(&one, 1, 0) > 0;
+}
 
 }  // namespace
 
@@ -55,19 +72,19 @@ void Greeting::wait_readable() {
 
 void Greeting::look() {
   if (is_done_) return;
-  char opening[4];
-  static_assert(sizeof(opening) == sizeof(RUEDA_ABI_MAGIC));
+  char opening[kOpeningBytes];
   ssize_t got = ::recv(connection_.fd(), opening, sizeof(opening), MSG_PEEK | MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
     return wait_readable();
   }
   if (got <= 0) return decide(Protocol::kGone);
-  std::string_view seen(opening, static_cast<size_t>(got));
-  uint32_t magic = RUEDA_ABI_MAGIC;
-  // A part of the magic number is enough: the session's own reader waits for the rest.
-  if (std::memcmp(&magic, seen.data(), seen.size()) == 0) return decide(Protocol::kLocal);
-  if (seen != kHttp2Opening.substr(0, seen.size())) return decide(Protocol::kUnknown);
-  if (seen.size() == kHttp2Opening.size()) return decide(Protocol::kGrpc);
+  const std::string_view seen(opening, static_cast<size_t>(got));
+  bool may_become_one = false;
+  for (const Opening& one : kOpenings) {
+    if (seen == one.bytes) return decide(one.protocol);
+    may_become_one |= one.bytes.starts_with(seen);
+  }
+  if (!may_become_one || will_say_no_more(connection_.fd())) return decide(Protocol::kUnknown);
   retry_.expires_after(kRetryInterval);
   retry_.async_wait([self = shared_from_this()](error_code error) {
     if (!error) self->look();

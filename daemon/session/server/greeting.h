@@ -17,7 +17,7 @@ class Greeting : public std::enable_shared_from_this<Greeting> {
  public:
   // kGone means that the client closed the connection without sending a byte, as a client does that
   // only looks whether somebody listens.
-  enum class Protocol { kLocal, kGrpc, kUnknown, kSilent, kGone };
+  enum class Protocol { kLocal, kCalls, kHttp2, kUnknown, kSilent, kGone };
   // Called once, unless the greeting is cancelled. The callback gets the connection with nothing
   // consumed.
   using OnDecided = std::function<void(Greeting&, Protocol, ForeignSocket)>;

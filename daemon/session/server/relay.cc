@@ -57,13 +57,17 @@ void Relay::pass(Way way) {
   if (!seen || *seen == 0) {
     ::shutdown(to, SHUT_WR);
     is_over_[static_cast<size_t>(way)] = true;
-    // Once gRPC has closed its side, nobody is left who could listen to the client.
+    // Once the server has closed its side, nobody is left who could listen to the client.
     if (way == Way::kOut || is_over_[static_cast<size_t>(Way::kOut)]) end(Status::ok());
     return;
   }
   const ssize_t sent = ::send(to, bytes.data(), *seen, MSG_DONTWAIT | MSG_NOSIGNAL);
   if (sent < 0 && errno == EAGAIN) return wait(way, ForeignStream::Wait::wait_write);
-  if (sent < 0 && errno != EINTR) return end(Status::ok());
+  if (sent < 0 && errno != EINTR) {
+    // A server that refuses what is too long says so, and does not take it.
+    if (way == Way::kIn) pass_last_answers();
+    return end(Status::ok());
+  }
   // Consumes only bytes that have been looked at, with which no descriptors come.
   if (sent > 0) (void)!::recv(from, bytes.data(), static_cast<size_t>(sent), MSG_DONTWAIT);
   wait(way, ForeignStream::Wait::wait_read);
@@ -72,6 +76,11 @@ void Relay::pass(Way way) {
 void Relay::close() {
   on_end_ = nullptr;
   if (!client_.is_open()) return;
+  pass_last_answers();
+  end(Status::ok());
+}
+
+void Relay::pass_last_answers() {
   std::array<std::byte, 4096> bytes;
   for (;;) {
     const ssize_t got = ::recv(served_.native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT);
@@ -80,7 +89,6 @@ void Relay::close() {
         ::send(client_.fd(), bytes.data(), static_cast<size_t>(got), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent != got) break;
   }
-  end(Status::ok());
 }
 
 void Relay::end(const Status& why) {

@@ -1,6 +1,6 @@
-// A relay passes bytes between a client's connection and gRPC. gRPC does not get the connection
-// itself, because it would receive any descriptors that the client sends (doors.h), and because it
-// does not report when a connection has gone. A relay belongs to the loop.
+// A relay passes bytes between a client's connection and the server of calls. That does not get the
+// connection itself, because it would receive any descriptors that the client sends, and close the
+// connection, and both can sleep (doors.h). A relay belongs to the loop.
 #pragma once
 
 #include <functional>
@@ -22,10 +22,10 @@ class Relay : public std::enable_shared_from_this<Relay> {
 
   Relay(boost::asio::io_context& loop, ForeignSocket client, const Credentials& peer, OnEnd on_end);
 
-  // Returns the descriptor that gRPC is to serve in place of the client's. It is not open if no
+  // Returns the descriptor that is to be served in place of the client's. It is not open if no
   // socket pair could be made.
   UniqueFd start();
-  // Passes on what gRPC has answered, as far as the client takes it without waiting, and closes
+  // Passes on what has been answered, as far as the client takes it without waiting, and closes
   // both connections. The callback is not called.
   void close();
   const Credentials& peer() const { return peer_; }
@@ -35,6 +35,7 @@ class Relay : public std::enable_shared_from_this<Relay> {
   // Passes on the bytes that are there, and waits for more.
   void pass(Way way);
   void wait(Way way, ForeignStream::Wait what);
+  void pass_last_answers();
   void end(const Status& why);
 
   ForeignStream client_;

@@ -47,7 +47,7 @@ constexpr std::chrono::milliseconds kRejectionLogInterval{1000};
 
 class Server final : public SessionOwner, public std::enable_shared_from_this<Server> {
  public:
-  Server(asio::io_context& loop, ServerOptions options, SessionEvents& events, GrpcHandoff handoff)
+  Server(asio::io_context& loop, ServerOptions options, SessionEvents& events, CallHandoff handoff)
       : loop_(loop),
         options_(std::move(options)),
         events_(events),
@@ -97,7 +97,7 @@ class Server final : public SessionOwner, public std::enable_shared_from_this<Se
   };
   Result<Taken> take(const Credentials& peer);
   void on_decided(Greeting& greeting, Greeting::Protocol protocol, ForeignSocket connection);
-  void hand_to_grpc(ForeignSocket connection, const Credentials& peer);
+  void hand_to_calls(ForeignSocket connection, const Credentials& peer);
   void wait_lost_memory();
   void pause_log();
   size_t attached() const;
@@ -105,7 +105,7 @@ class Server final : public SessionOwner, public std::enable_shared_from_this<Se
   asio::io_context& loop_;
   const ServerOptions options_;
   SessionEvents& events_;
-  GrpcHandoff handoff_;
+  CallHandoff handoff_;
   std::list<Entrance> entrances_;  // Filled by the constructor.
   TokenBucket arrivals_{kArrivals, kArrivalsASecond};
   asio::posix::stream_descriptor lost_memory_;
@@ -274,11 +274,18 @@ void Server::on_decided(Greeting& greeting, Greeting::Protocol protocol, Foreign
   Charge waiting = std::move(greetings_.at(&greeting).waiting);
   greetings_.erase(&greeting);
   switch (protocol) {
-    case Greeting::Protocol::kGrpc: return hand_to_grpc(std::move(connection), peer);
+    case Greeting::Protocol::kCalls: return hand_to_calls(std::move(connection), peer);
+    case Greeting::Protocol::kHttp2:
+      ::shutdown(connection->get(), SHUT_RDWR);
+      return on_rejected(peer, Status(Code::kVersion,
+                                      "it speaks gRPC, which the unix socket has no more: use "
+                                      "ruedarun and ruedactl of this daemon's version "
+                                      "(" RUEDA_VERSION
+                                      "), /healthz of the HTTP port, or gRPC at the control port"));
     case Greeting::Protocol::kUnknown:
       ::shutdown(connection->get(), SHUT_RDWR);
-      return on_rejected(peer, Status(Code::kInvalidArgument,
-                                      "it speaks neither Rueda's local protocol nor HTTP/2"));
+      return on_rejected(
+          peer, Status(Code::kInvalidArgument, "it speaks none of Rueda's local protocols"));
     case Greeting::Protocol::kSilent:
       ::shutdown(connection->get(), SHUT_RDWR);
       return on_rejected(peer, Status(Code::kTimeout, "it said nothing"));
@@ -293,8 +300,8 @@ void Server::on_decided(Greeting& greeting, Greeting::Protocol protocol, Foreign
   session->start();
 }
 
-void Server::hand_to_grpc(ForeignSocket connection, const Credentials& peer) {
-  if (!handoff_) return on_rejected(peer, Status(Code::kUnavailable, "gRPC is not served here"));
+void Server::hand_to_calls(ForeignSocket connection, const Credentials& peer) {
+  if (!handoff_) return on_rejected(peer, Status(Code::kUnavailable, "calls are not served here"));
   const std::vector<gid_t> groups = groups_behind(connection->get());
   auto relay =
       std::make_shared<Relay>(loop_, std::move(connection), peer,
@@ -308,7 +315,7 @@ void Server::hand_to_grpc(ForeignSocket connection, const Credentials& peer) {
                                     "no descriptor is left: raise the limit of open files"));
   }
   relays_.emplace(relay.get(), relay);
-  handoff_(served.release(), peer, groups);
+  handoff_(std::move(served), peer, groups);
 }
 
 size_t Server::attached() const {
@@ -437,9 +444,9 @@ class ServerHandle final : public SessionServer {
 
 std::unique_ptr<SessionServer> SessionServer::create(asio::io_context& loop, ServerOptions options,
                                                      SessionEvents& events,
-                                                     GrpcHandoff grpc_handoff) {
+                                                     CallHandoff call_handoff) {
   return std::make_unique<ServerHandle>(
-      std::make_shared<Server>(loop, std::move(options), events, std::move(grpc_handoff)));
+      std::make_shared<Server>(loop, std::move(options), events, std::move(call_handoff)));
 }
 
 }  // namespace rueda::session

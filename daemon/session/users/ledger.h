@@ -19,7 +19,7 @@ namespace rueda::session {
 enum class Resource {
   kJobs,
   kConnections,  // All connections on the unix sockets, until they are closed.
-  kUnattached,   // The connections that are neither attached nor gRPC's.
+  kUnattached,   // The connections that have neither attached nor begun a call.
   kSessions,     // The connections of attached processes.
   kArenaBytes,
   kArenas,

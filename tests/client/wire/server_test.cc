@@ -100,8 +100,7 @@ class ServerTest : public ::testing::Test {
     options.sockets = {{path_, ""}};
     options.ring_capacity = 64;
     server_ = SessionServer::create(
-        loop_, options, engine_,
-        [](int fd, const session::Credentials&, const auto&) { ::close(fd); });
+        loop_, options, engine_, [](const UniqueFd&, const session::Credentials&, const auto&) {});
     EXPECT_TRUE(server_->listen().is_ok());
     thread_ = std::thread([this] { loop_.run(); });
   }

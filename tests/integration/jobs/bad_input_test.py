@@ -102,7 +102,7 @@ class ServedByAStrangerTest(IntegrationTest):
         self.listener.settimeout(20)
         connection, _ = self.listener.accept()
         with connection:
-            self.assertEqual(connection.recv(3), b"PRI", "gRPC began to speak")
+            self.assertEqual(connection.recv(4), b"RUDG", "it began to ask")
         self.assertNotEqual(program.exit_code(), 0)
 
 
@@ -169,7 +169,7 @@ for i in range(60):
     one = socket.socket(socket.AF_UNIX)
     one.connect(sys.argv[1])
     try:
-        one.sendall(b"PRI * HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n" if i % 2 else b"RU")
+        one.sendall(b"RUDG" if i % 2 else b"RU")
         one.settimeout(0.05)
         refused += one.recv(64) == b""
     except TimeoutError:
@@ -235,6 +235,12 @@ GARBAGE = {
     "ABI header of a giant": struct.pack("<IHHII", 0x41445552, 1, 1, 0xffffffff, 0),
     "ABI attach cut short": struct.pack("<IHHII", 0x41445552, 1, 1, 104, 0) + b"job",
     "ABI unknown type": struct.pack("<IHHII", 0x41445552, 1, 77, 0, 0),
+    "half a call's header": b"RUDG\1\1",
+    "a call of a giant": struct.pack("<4sBBHII", b"RUDG", 1, 1, 2, 0xffffffff, 0),
+    "a call of another version": struct.pack("<4sBBHII", b"RUDG", 9, 1, 2, 0, 0),
+    "a call without a method": struct.pack("<4sBBHII", b"RUDG", 1, 1, 999, 0, 0),
+    "a call and then noise": struct.pack("<4sBBHII", b"RUDG", 1, 1, 2, 0, 0) + bytes(range(256)) * 16,
+    "a registration that is none": struct.pack("<4sBBHII", b"RUDG", 1, 1, 1, 64, 0) + b"\xff" * 64,
     "half of HTTP/2's opening": b"PRI * HT",
     "HTTP/2 and then noise": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(range(256)) * 16,
 }

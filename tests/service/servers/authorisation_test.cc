@@ -3,6 +3,7 @@
 // jobs.
 #include <chrono>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -55,69 +56,71 @@ std::set<std::string> methods_there_are() {
   return names;
 }
 
-class AuthorisationTest : public GrpcServersTest {
+class AuthorisationTest : public ServersTest {
  protected:
   explicit AuthorisationTest(std::shared_ptr<const rpc::Credentials> credentials = {})
-      : GrpcServersTest(kAdmins, std::move(credentials)) {}
+      : ServersTest(kAdmins, std::move(credentials)) {}
 
   // Calls a method of any shape with an empty message, and breaks it off after a while.
-  grpc::Status call(const std::shared_ptr<grpc::Channel>& channel, std::string_view method) {
+  CallStatus call(const Way& way, std::string_view method) {
+    constexpr std::chrono::milliseconds kLong{300};
     return loop_.beside([&] {
-      grpc::GenericStub stub(channel);
-      grpc::CompletionQueue queue;
-      grpc::ClientContext context;
-      context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(300));
-      context.set_initial_metadata_corked(true);  // It goes with the message.
-      const auto stream = stub.PrepareCall(&context, "/" + std::string(method), &queue);
-      const grpc::Slice nothing;
-      grpc::Status status;
-      void* const end = &status;
-      stream->StartCall(nullptr);
-      stream->WriteLast(grpc::ByteBuffer(&nothing, 1), {}, nullptr);
-      stream->Finish(&status, end);
-      void* tag = nullptr;
-      bool ok = false;
-      while (tag != end && queue.Next(&tag, &ok)) {
-      }
-      queue.Shutdown();
-      while (queue.Next(&tag, &ok)) {
-      }
-      return status;
+      if (!way.socket) return call_over_network(way.channel, method, kLong);
+      constexpr auto kNone = static_cast<local::Method>(999);
+      std::string reply;
+      return local::ask_bytes(way.socket->get(), local::find_method(method).value_or(kNone), "",
+                              reply, kLong);
     });
   }
-  // Calls all methods over a channel, as a caller of a kind.
-  void expect_as_the_table_says(const std::shared_ptr<grpc::Channel>& channel, Caller::Kind kind) {
+  static CallStatus call_over_network(const std::shared_ptr<grpc::Channel>& channel,
+                                      std::string_view method, std::chrono::milliseconds time) {
+    grpc::GenericStub stub(channel);
+    grpc::CompletionQueue queue;
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + time);
+    context.set_initial_metadata_corked(true);  // It goes with the message.
+    const auto stream = stub.PrepareCall(&context, "/" + std::string(method), &queue);
+    const grpc::Slice nothing;
+    grpc::Status status;
+    void* const end = &status;
+    stream->StartCall(nullptr);
+    stream->WriteLast(grpc::ByteBuffer(&nothing, 1), {}, nullptr);
+    stream->Finish(&status, end);
+    void* tag = nullptr;
+    bool ok = false;
+    while (tag != end && queue.Next(&tag, &ok)) {
+    }
+    queue.Shutdown();
+    while (queue.Next(&tag, &ok)) {
+    }
+    return from_grpc(status);
+  }
+  // Calls all methods, each by a way that `connect` returns, as a caller of a kind.
+  void expect_as_the_table_says(const std::function<Way()>& connect, Caller::Kind kind) {
     for (const security::Rule& rule : security::rules()) {
       // Frames are on the data port, and pages on the HTTP port.
       if (rule.action == Action::kCarryFrames || rule.method.starts_with("GET ")) continue;
-      const grpc::Status status = call(channel, rule.method);
+      const CallStatus status = call(connect(), rule.method);
       // A method that is not on the server at all is as good as refused.
-      const bool is_refused = status.error_code() == grpc::StatusCode::PERMISSION_DENIED ||
-                              status.error_code() == grpc::StatusCode::UNIMPLEMENTED;
+      const bool is_refused =
+          status.code == CallCode::kPermissionDenied || status.code == CallCode::kUnimplemented;
       const bool may = security::scope_of(rule.action, kind) != Scope::kNothing;
       EXPECT_NE(is_refused, may) << rule.method << " by caller " << static_cast<int>(kind) << ": "
-                                 << status.error_message();
+                                 << status.text;
     }
   }
-  std::vector<std::string> jobs_seen(const std::shared_ptr<grpc::Channel>& channel) {
-    grpc::ClientContext context;
-    const auto stub = v1::Admin::NewStub(channel);
-    EXPECT_TRUE(loop_.beside([&] { return stub->ListJobs(&context, {}, &reply_).ok(); }));
+  std::vector<std::string> jobs_seen(const Way& way) {
+    EXPECT_TRUE(ask(way, "rueda.v1.Admin/ListJobs", v1::ListJobsRequest(), reply_).is_ok());
     std::vector<std::string> names;
     for (const v1::ListJobsReply::Job& job : reply_.jobs()) names.push_back(job.job_id());
     return names;
   }
 
-  grpc::Status end(const std::shared_ptr<grpc::Channel>& channel, const std::string& job,
-                   const std::string& reason = {}) {
+  CallStatus end(const Way& way, const std::string& job, const std::string& reason = {}) {
     v1::EndJobRequest request;
     request.set_job_id(job);
     request.set_reason(reason);
-    const auto stub = v1::Admin::NewStub(channel);
-    return loop_.beside([&] {
-      grpc::ClientContext context;
-      return stub->EndJob(&context, request, &ended_);
-    });
+    return ask(way, "rueda.v1.Admin/EndJob", request, ended_);
   }
 
   v1::ListJobsReply reply_;
@@ -161,9 +164,9 @@ TEST(AuthorisationTable, OfAnUnknownConnectionNothingButHealthIsAnswered) {
 }
 
 TEST_F(AuthorisationTest, EveryCallerIsAnsweredAsTheTableSays) {
-  expect_as_the_table_says(network(), Caller::Kind::kNetwork);
-  expect_as_the_table_says(local(kAlice), Caller::Kind::kUser);
-  expect_as_the_table_says(local(kAlice, kAdmins), Caller::Kind::kOperator);
+  expect_as_the_table_says([this] { return network(); }, Caller::Kind::kNetwork);
+  expect_as_the_table_says([this] { return local(kAlice); }, Caller::Kind::kUser);
+  expect_as_the_table_says([this] { return local(kAlice, kAdmins); }, Caller::Kind::kOperator);
 }
 
 class LoopbackTest : public AuthorisationTest {
@@ -172,7 +175,7 @@ class LoopbackTest : public AuthorisationTest {
 };
 
 TEST_F(LoopbackTest, WhoeverIsOnTheMachineIsAnsweredAsTheTableSays) {
-  expect_as_the_table_says(network(), Caller::Kind::kMachine);
+  expect_as_the_table_says([this] { return network(); }, Caller::Kind::kMachine);
 }
 
 class BearersTest : public AuthorisationTest {
@@ -193,12 +196,11 @@ TEST_F(BearersTest, AreAnsweredAsTheTableSays) {
     ASSERT_TRUE(loop_.beside([&] {
       return channel->WaitForConnected(std::chrono::system_clock::now() + std::chrono::seconds(20));
     }));
-    expect_as_the_table_says(channel, security::kind_of(role));
+    expect_as_the_table_says([&] { return channel; }, security::kind_of(role));
   }
-  expect_as_the_table_says(local(kAlice), Caller::Kind::kUser);
+  expect_as_the_table_says([this] { return local(kAlice); }, Caller::Kind::kUser);
   for (const auto& nobody : {network(), authority_->channel(address_)}) {
-    EXPECT_EQ(call(nobody, "grpc.health.v1.Health/Check").error_code(),
-              grpc::StatusCode::UNAVAILABLE);
+    EXPECT_EQ(call(nobody, "grpc.health.v1.Health/Check").code, CallCode::kUnavailable);
   }
 }
 
@@ -215,8 +217,8 @@ TEST_F(AuthorisationTest, UsersSeeTheirOwnJobsAndOperatorsAll) {
   EXPECT_THAT(jobs_seen(local(kBob)), ElementsAre("bob"));
   EXPECT_THAT(jobs_seen(local(kBob + 1)), IsEmpty());
   EXPECT_EQ(reply_.jobs_of_others(), 2);
-  for (const auto& channel : {local(0), local(::geteuid()), local(kBob + 1, kAdmins), network()}) {
-    EXPECT_THAT(jobs_seen(channel), ElementsAre("alice", "bob"));
+  for (const Way& way : {local(0), local(::geteuid()), local(kBob + 1, kAdmins), Way(network())}) {
+    EXPECT_THAT(jobs_seen(way), ElementsAre("alice", "bob"));
     EXPECT_EQ(reply_.jobs_of_others(), 0);
   }
 }
@@ -232,7 +234,7 @@ TEST_F(AuthorisationTest, WhoComesByANamedSocketSeesItsOwnJobsWhateverItsUser) {
   Launcher of_others(loop_, at("team-b", 0));
   of_others.ask_for(spec("b"));
   ASSERT_TRUE(of_others.next().has_registered());
-  expect_as_the_table_says(at("team-a", 0), Caller::Kind::kUser);
+  expect_as_the_table_says([&] { return at("team-a", 0); }, Caller::Kind::kUser);
 
   EXPECT_THAT(jobs_seen(at("team-a", 0)), ElementsAre("a"));
   EXPECT_THAT(jobs_seen(at("team-a", kAlice)), ElementsAre("a"));
@@ -250,20 +252,16 @@ TEST_F(AuthorisationTest, ATimelineIsWrittenForItsOwnerAndRootAlone) {
   request.set_job_id("alice");
   request.mutable_timeline()->set_begins(true);
   request.mutable_timeline()->set_path("/tmp/timeline.json");
-  const auto ask = [&](const std::shared_ptr<grpc::Channel>& channel) {
-    const auto stub = v1::Admin::NewStub(channel);
-    return loop_.beside([&] {
-      grpc::ClientContext context;
-      v1::RequestTimelineReply reply;
-      return stub->RequestTimeline(&context, request, &reply);
-    });
+  const auto text_for = [&](const Way& way) {
+    v1::RequestTimelineReply reply;
+    return ask(way, "rueda.v1.Admin/RequestTimeline", request, reply).text;
   };
   const session::Credentials in_a_container{::getpid(), 0, 0, Principal::named("team-a")};
-  for (const auto& channel : {local(kBob), local(kBob, kAdmins), local(in_a_container)}) {
-    EXPECT_THAT(ask(channel).error_message(), HasSubstr("belongs to user 54321"));
+  for (const Way& way : {local(kBob), local(kBob, kAdmins), local(in_a_container)}) {
+    EXPECT_THAT(text_for(way), HasSubstr("belongs to user 54321"));
   }
-  for (const auto& channel : {local(kAlice), local(0)}) {
-    EXPECT_THAT(ask(channel).error_message(), ::testing::Not(HasSubstr("belongs to user")));
+  for (const Way& way : {local(kAlice), local(0)}) {
+    EXPECT_THAT(text_for(way), ::testing::Not(HasSubstr("belongs to user")));
   }
 }
 
@@ -276,19 +274,19 @@ TEST_F(AuthorisationTest, AJobIsEndedByItsOwnerAndOperators) {
   ASSERT_TRUE(of_bob.next().has_registered());
 
   // Whether there is a job of that name is not for everybody to know.
-  const grpc::Status of_another = end(local(kBob), "alice");
-  EXPECT_EQ(of_another.error_code(), grpc::StatusCode::NOT_FOUND);
-  EXPECT_EQ(of_another.error_message(),
+  const CallStatus of_another = end(local(kBob), "alice");
+  EXPECT_EQ(of_another.code, CallCode::kNotFound);
+  EXPECT_EQ(of_another.text,
             "no job alice that you may end is registered on node n0; ruedactl jobs says which are "
             "there");
-  EXPECT_EQ(end(local(kBob), "alicf").error_message(),
+  EXPECT_EQ(end(local(kBob), "alicf").text,
             "no job alicf that you may end is registered on node n0; ruedactl jobs says which are "
             "there");
-  const grpc::Status from_afar = end(network(), "alice");
-  EXPECT_EQ(from_afar.error_code(), grpc::StatusCode::PERMISSION_DENIED);
-  EXPECT_THAT(from_afar.error_message(), HasSubstr("operator's certificate"));
+  const CallStatus from_afar = end(network(), "alice");
+  EXPECT_EQ(from_afar.code, CallCode::kPermissionDenied);
+  EXPECT_THAT(from_afar.text, HasSubstr("operator's certificate"));
 
-  ASSERT_TRUE(end(local(kAlice), "alice", "a typing error\n\x1b[2J").ok());
+  ASSERT_TRUE(end(local(kAlice), "alice", "a typing error\n\x1b[2J").is_ok());
   const std::string text = "the job was ended by user 54321 on node n0: a typing error\\n\\x1b[2J";
   EXPECT_EQ(ended_.job_id(), "alice");
   EXPECT_EQ(ended_.nodes(), 1);
@@ -297,11 +295,11 @@ TEST_F(AuthorisationTest, AJobIsEndedByItsOwnerAndOperators) {
   EXPECT_TRUE(told.failed().is_by_request());
   EXPECT_EQ(told.failed().text(), text);
   EXPECT_EQ(told.failed().origin_node(), "n0");
-  const grpc::Status twice = end(local(kAlice), "alice");
-  EXPECT_EQ(twice.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
-  EXPECT_EQ(twice.error_message(), "job alice is over already: " + text);
+  const CallStatus twice = end(local(kAlice), "alice");
+  EXPECT_EQ(twice.code, CallCode::kFailedPrecondition);
+  EXPECT_EQ(twice.text, "job alice is over already: " + text);
 
-  ASSERT_TRUE(end(local(kAlice, kAdmins), "bob").ok());
+  ASSERT_TRUE(end(local(kAlice, kAdmins), "bob").is_ok());
   EXPECT_EQ(of_bob.next().failed().text(), "the job was ended by user 54321 on node n0");
 }
 
@@ -310,10 +308,10 @@ TEST_F(BearersTest, AnOperatorFromAfarEndsAJobAndIsNamed) {
   of_alice.ask_for(spec("alice"));
   ASSERT_TRUE(of_alice.next().has_registered());
   const auto node = authority_->channel(address_, authority_->issue(security::Role::kNode, "n1"));
-  EXPECT_EQ(end(node, "alice").error_code(), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(end(node, "alice").code, CallCode::kPermissionDenied);
   const auto ada =
       authority_->channel(address_, authority_->issue(security::Role::kOperator, "ada"));
-  ASSERT_TRUE(end(ada, "alice", "maintenance").ok());
+  ASSERT_TRUE(end(ada, "alice", "maintenance").is_ok());
   EXPECT_EQ(of_alice.next().failed().text(),
             "the job was ended by operator ada on node n0: maintenance");
 }

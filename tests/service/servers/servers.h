@@ -2,27 +2,67 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include <grpcpp/create_channel_posix.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "daemon/base/limits.h"
+#include "daemon/local/client.h"
 #include "daemon/service/servers/servers.h"
 #include "tests/service/loop.h"
 #include "tests/transport/mem/mem_transport.h"
 
 namespace rueda::service {
 
-class GrpcServersTest : public ::testing::Test {
+// How a test reaches the servers: over the network, or by a connection at the unix socket.
+struct Way {
+  Way(std::shared_ptr<grpc::Channel> to) : channel(std::move(to)) {}  // NOLINT: a channel is a way
+  explicit Way(UniqueFd to) : socket(std::make_shared<UniqueFd>(std::move(to))) {}
+
+  std::shared_ptr<grpc::Channel> channel;
+  std::shared_ptr<UniqueFd> socket;
+};
+
+inline CallStatus from_grpc(const grpc::Status& status) {
+  return {static_cast<CallCode>(status.error_code()), status.error_message()};
+}
+
+// Makes a call with a request and a reply, which are messages. `method` is its name, such as
+// "rueda.v1.Admin/ListJobs".
+template <class Request, class Reply>
+CallStatus ask_by(const Way& way, std::string_view method, const Request& request, Reply& reply) {
+  if (way.socket) {
+    return local::ask(way.socket->get(), *local::find_method(method), request, reply,
+                      std::chrono::minutes(1));
+  }
+  grpc::TemplatedGenericStub<Request, Reply> stub(way.channel);
+  grpc::CompletionQueue queue;
+  grpc::ClientContext context;
+  const auto call = stub.PrepareUnaryCall(&context, "/" + std::string(method), request, &queue);
+  grpc::Status status;
+  call->StartCall();
+  call->Finish(&reply, &status, &status);
+  void* tag = nullptr;
+  bool ok = false;
+  queue.Next(&tag, &ok);
+  return from_grpc(status);
+}
+
+class ServersTest : public ::testing::Test {
  protected:
-  explicit GrpcServersTest(std::optional<gid_t> admin_group = {},
-                           std::shared_ptr<const rpc::Credentials> credentials = {})
+  explicit ServersTest(std::optional<gid_t> admin_group = {},
+                       std::shared_ptr<const rpc::Credentials> credentials = {})
       : credentials_(std::move(credentials)), admin_group_(admin_group) {}
 
   void SetUp() override {
@@ -66,15 +106,21 @@ class GrpcServersTest : public ::testing::Test {
   std::shared_ptr<grpc::Channel> network() const {
     return grpc::CreateChannel(address_, grpc::InsecureChannelCredentials());
   }
-  // Returns a channel of a launcher of that user, over the unix socket.
-  std::shared_ptr<grpc::Channel> local(uid_t uid = ::getuid(), gid_t gid = ::getgid()) {
-    return local(session::Credentials{::getpid(), uid, gid});
+  // Returns a connection of a launcher of that user, over the unix socket.
+  Way local(uid_t uid = ::getuid(), gid_t gid = ::getgid()) {
+    return local(session::Credentials{::getpid(), uid, gid, Principal::user(uid)});
   }
-  std::shared_ptr<grpc::Channel> local(const session::Credentials& peer) {
+  Way local(const session::Credentials& peer) { return local(servers_, peer); }
+  static Way local(Servers& servers, const session::Credentials& peer) {
     int ends[2];
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-    servers_.adopt(ends[0], peer);
-    return grpc::CreateInsecureChannelFromFd("launcher", ends[1]);
+    servers.adopt(UniqueFd(ends[0]), peer);
+    return Way(UniqueFd(ends[1]));
+  }
+  // Makes a call while the control loop runs.
+  template <class Request, class Reply>
+  CallStatus ask(const Way& way, const char* method, const Request& request, Reply& reply) {
+    return loop_.beside([&] { return ask_by(way, method, request, reply); });
   }
   static v1::JobSpec spec(const std::string& job) {
     v1::JobSpec made;
@@ -108,28 +154,32 @@ class GrpcServersTest : public ::testing::Test {
   DaemonInfo info_;
   std::atomic<bool> is_well_{true};
   const std::optional<gid_t> admin_group_;
-  GrpcServers servers_{poster_,
-                       engine_,
-                       plane_,
-                       membership_,
-                       metrics_,
-                       info_,
-                       [this] { return is_well_.load(); },
-                       admin_group_};
+  Servers servers_{poster_,
+                   engine_,
+                   plane_,
+                   membership_,
+                   metrics_,
+                   info_,
+                   [this] { return is_well_.load(); },
+                   admin_group_};
   std::string address_;
 };
 
-// A launcher's stream; every call blocks, and is made beside the loop.
+// A launcher's stream; what blocks is done beside the loop.
 class Launcher {
  public:
-  Launcher(testing::Loop& loop, const std::shared_ptr<grpc::Channel>& channel)
-      : loop_(loop), stub_(v1::Agent::NewStub(channel)), stream_(stub_->Run(&context_)) {}
+  Launcher(testing::Loop& loop, const Way& way) : loop_(loop), way_(way) {}
   ~Launcher() {
-    if (!finished_) (void)leave();
+    if (stream_ && !end_) (void)leave();
   }
 
   void ask(const v1::AgentRequest& request) {
-    loop_.beside([&] { return stream_->Write(request); });
+    if (stream_) return stream_->send(request.SerializeAsString());
+    stream_ = std::make_unique<local::Stream>(
+        std::move(*way_.socket), local::Method::kRun, request.SerializeAsString(),
+        local::Stream::Events{[this](const std::string& message) { on_message(message); },
+                              [this](const CallStatus& status) { on_end(status); }});
+    stream_->start();
   }
   void ask_for(const v1::JobSpec& job) {
     v1::AgentRequest request;
@@ -138,30 +188,44 @@ class Launcher {
   }
   // Returns the next event; BODY_NOT_SET means that the daemon ended the stream.
   v1::AgentEvent next() {
-    v1::AgentEvent event;
-    loop_.beside([&] { return stream_->Read(&event); });
-    return event;
-  }
-  grpc::Status leave() {
-    finished_ = true;
-    return loop_.beside([&] {
-      stream_->WritesDone();
-      v1::AgentEvent event;
-      while (stream_->Read(&event)) {
-      }
-      return stream_->Finish();
+    return loop_.beside([this] {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return end_ || !events_.empty(); });
+      if (events_.empty()) return v1::AgentEvent();
+      v1::AgentEvent event = std::move(events_.front());
+      events_.pop_front();
+      return event;
     });
   }
-  void vanish() { context_.TryCancel(); }
-  // Writes while the control loop stands still.
-  void ask_meanwhile(const v1::AgentRequest& request) { EXPECT_TRUE(stream_->Write(request)); }
+  CallStatus leave() {
+    return loop_.beside([this] {
+      stream_->finish();
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return end_.has_value(); });
+      return *end_;
+    });
+  }
+  void vanish() { stream_->cancel(); }
 
  private:
+  void on_message(const std::string& message) {
+    const std::lock_guard lock(mutex_);
+    EXPECT_TRUE(events_.emplace_back().ParseFromString(message));
+    changed_.notify_all();
+  }
+  void on_end(const CallStatus& status) {
+    const std::lock_guard lock(mutex_);
+    end_ = status;
+    changed_.notify_all();
+  }
+
   testing::Loop& loop_;
-  grpc::ClientContext context_;
-  std::unique_ptr<v1::Agent::Stub> stub_;
-  std::unique_ptr<grpc::ClientReaderWriter<v1::AgentRequest, v1::AgentEvent>> stream_;
-  bool finished_ = false;
+  const Way way_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<v1::AgentEvent> events_;
+  std::optional<CallStatus> end_;
+  std::unique_ptr<local::Stream> stream_;
 };
 
 }  // namespace rueda::service

@@ -1,5 +1,6 @@
 // Tests the socket's side of a session: greeting, attach, end.
 #include <cstring>
+#include <thread>
 
 #include <fcntl.h>
 #include <sys/wait.h>
@@ -45,7 +46,7 @@ TEST_F(SessionTest, AtANamedSocketThePrincipalIsTheName) {
   EXPECT_EQ(events_.attaches[1].peer.principal, Principal::named("team-a"));
   EXPECT_EQ(events_.attaches[1].peer.uid, ::getuid());
   RawClient launcher(more_sockets_[1].path);
-  launcher.send_bytes("PRI ", 4);
+  launcher.send_bytes("RUDG", 4);
   pump_until([&] { return !handed_off_.empty(); }, "the hand-off");
   EXPECT_EQ(handed_off_[0].second.principal, Principal::named("team-b"));
 }
@@ -224,32 +225,66 @@ TEST_F(SessionTest, AttachByteByByte) {
   EXPECT_EQ(receive(client).as<rueda_abi_attach_reply>().code, 0);
 }
 
-TEST_F(SessionTest, Http2GoesToGrpcWithNothingConsumed) {
+TEST_F(SessionTest, CallsAreHandedOverWithNothingConsumed) {
   start_server();
   RawClient client(path_);
-  const std::string preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-  client.send_bytes(preface.data(), 2);
+  const std::string frame = "RUDG\x01\x01\x02\0\0\0\0\0\0\0\0\0";
+  client.send_bytes(frame.data(), 3);  // The local ABI begins like this, too.
   loop_.poll();
-  client.send_bytes(preface.data() + 2, preface.size() - 2);
+  client.send_bytes(frame.data() + 3, frame.size() - 3);
   pump_until([&] { return !handed_off_.empty(); }, "the hand-off");
-  auto [fd, peer] = handed_off_[0];
-  EXPECT_EQ(peer.pid, ::getpid());
-  std::string got(preface.size(), '\0');
-  const int served = fd;
+  const int served = handed_off_[0].first.get();
+  EXPECT_EQ(handed_off_[0].second.pid, ::getpid());
+  std::string got(frame.size(), '\0');
   pump_until(
       [&] {
         return ::recv(served, got.data(), got.size(), MSG_DONTWAIT) ==
                static_cast<ssize_t>(got.size());
       },
       "what the client says");
-  EXPECT_EQ(got, preface);
+  EXPECT_EQ(got, frame);
   // The answer goes back, and the last words do, too.
-  ASSERT_EQ(::send(fd, "answer", 6, 0), 6);
+  got.resize(16);
+  ASSERT_EQ(::send(served, "answer", 6, 0), 6);
   server_->stop();
   ASSERT_EQ(::recv(client.fd(), got.data(), got.size(), MSG_DONTWAIT), 6);
   EXPECT_TRUE(got.starts_with("answer"));
   EXPECT_TRUE(client.is_closed());
   EXPECT_EQ(server_->stats().rejected, 0u);
+}
+
+// A server that refuses what is too long does not read it all. Its reason was lost then.
+TEST_F(SessionTest, WhyALongRequestIsRefusedComesThrough) {
+  start_server();
+  RawClient client(path_);
+  client.send_bytes("RUDG", 4);
+  pump_until([&] { return !handed_off_.empty(); }, "the hand-off");
+  const std::string much(4 << 20, 'x');
+  std::thread talks([&] { (void)!::send(client.fd(), much.data(), much.size(), MSG_NOSIGNAL); });
+  for (int i = 0; i < 100; ++i) {
+    loop_.restart();
+    loop_.run_for(std::chrono::milliseconds(1));
+  }
+  ASSERT_EQ(::send(handed_off_[0].first.get(), "too long", 8, 0), 8);
+  handed_off_.clear();
+  std::string got(16, '\0');
+  pump_until([&] { return ::recv(client.fd(), got.data(), got.size(), MSG_DONTWAIT) == 8; },
+             "the reason");
+  EXPECT_TRUE(got.starts_with("too long"));
+  pump_until([&] { return client.is_closed(); }, "the end of the connection");
+  talks.join();
+}
+
+TEST_F(SessionTest, GrpcIsRejected) {
+  start_server();
+  RawClient client(path_);
+  const std::string preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+  client.send_bytes(preface.data(), 2);
+  loop_.poll();
+  client.send_bytes(preface.data() + 2, preface.size() - 2);
+  pump_until([&] { return client.is_closed(); }, "the end of the connection");
+  EXPECT_TRUE(handed_off_.empty());
+  EXPECT_EQ(server_->stats().rejected, 1u);
 }
 
 TEST_F(SessionTest, DetachIsAnsweredAndNoLoss) {

@@ -206,10 +206,10 @@ TEST_F(DoorTest, LingeringDescriptorThatNobodyAccepts) {
   server_->stop();
 }
 
-TEST_F(DoorTest, DescriptorsOnAGrpcConnectionEndIt) {
+TEST_F(DoorTest, DescriptorsThatComeWithCallsEndTheConnection) {
   start_server();
   RawClient client(path_);
-  client.send_bytes("PRI * HTTP/2.0\r\n\r\n", 18);
+  client.send_bytes("RUDG", 4);
   pump_until([&] { return !handed_off_.empty(); }, "the hand-off");
   Lingering lingering;
   ASSERT_TRUE(client.send_with("x", 1, {lingering.fd()}));

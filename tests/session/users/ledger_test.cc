@@ -115,7 +115,7 @@ TEST(Ledger, RefusalsOfManyAreCountedTogether) {
   EXPECT_EQ(uses.back().refused[Resource::kJobs], 5u);
 }
 
-// A connection once counted nowhere after it had said that it is gRPC's.
+// A connection once counted nowhere after it had said that it makes calls.
 TEST_F(SessionTest, ConnectionsOfAUserAreCountedUntilTheyAreClosed) {
   quota_[Resource::kConnections] = 3;
   start_server();
@@ -123,7 +123,7 @@ TEST_F(SessionTest, ConnectionsOfAUserAreCountedUntilTheyAreClosed) {
   std::vector<std::unique_ptr<RawClient>> launchers;
   for (int i = 0; i < 2; ++i) {
     launchers.push_back(std::make_unique<RawClient>(path_));
-    launchers.back()->send_bytes("PRI ", 4);
+    launchers.back()->send_bytes("RUDG", 4);
     pump_until([&] { return static_cast<int>(handed_off_.size()) > i; }, "the hand-off");
   }
   RawClient one_more(path_);
@@ -131,7 +131,7 @@ TEST_F(SessionTest, ConnectionsOfAUserAreCountedUntilTheyAreClosed) {
   EXPECT_EQ(server_->stats().rejected, 1u);
   // The server closes the connection when the launcher has gone.
   launchers.pop_back();
-  ::close(std::exchange(handed_off_.back().first, -1));
+  handed_off_.back().first.reset();
   pump_until(
       [&] {
         RawClient again(path_);
