@@ -46,8 +46,8 @@ class CallQueue {
 
   // Sets what is asked, on this queue's thread, whether another call over the connection is taken
   // up; who says no has ended the connection. Must be called before the first call is awaited.
-  using Gate = std::function<bool(const security::Connection&, security::Action,
-                                  const security::Caller&)>;
+  using Gate =
+      std::function<bool(const security::Connection&, security::Action, const security::Caller&)>;
   void set_gate(Gate gate) { gate_ = std::move(gate); }
   bool lets_in(const security::Connection& connection, security::Action action,
                const security::Caller& caller) const {

@@ -13,8 +13,7 @@ namespace rueda {
 // object belongs to one thread, or to who holds its mutex.
 class TokenBucket {
  public:
-  TokenBucket(double burst, double a_second)
-      : burst_(burst), a_second_(a_second), tokens_(burst) {}
+  TokenBucket(double burst, double a_second) : burst_(burst), a_second_(a_second), tokens_(burst) {}
 
   // Takes so many tokens. Returns false, and takes none, if there are fewer.
   bool take(TicksUs now_us, double count = 1) {

@@ -16,9 +16,9 @@
 #include <grpcpp/grpcpp.h>
 
 #include "daemon/base/clock.h"
-#include "daemon/base/strangers/crowd.h"
 #include "daemon/base/lifetime.h"
 #include "daemon/base/limits.h"
+#include "daemon/base/strangers/crowd.h"
 #include "daemon/engine/loops/poster.h"
 #include "daemon/engine/ports/control_plane.h"
 #include "daemon/observe/metrics.h"

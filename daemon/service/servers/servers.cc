@@ -186,7 +186,7 @@ void Servers::serve() {
     at_network_.note(address_in(connection.peer) + node, why);
   });
   queue_->set_gate([this](const security::Connection& connection, security::Action action,
-                                  const security::Caller& caller) {
+                          const security::Caller& caller) {
     if (is_known(caller)) return true;
     const double units = action == security::Action::kLinkDaemons ? kUnitsOfALink : 1;
     if (acceptor_.may_call(connection.peer, units)) return true;

@@ -37,9 +37,10 @@ TEST(StaticMembership, ABindingListIsAllThereIs) {
   EXPECT_EQ(binding.value().address_of("a").value(), "10.0.0.1:28400");
   const Status unknown = binding.value().address_of("z\n").status();
   EXPECT_EQ(unknown.code(), Code::kPermission);
-  EXPECT_EQ(unknown.message(),
-            "node z\\n is not in the daemon's --nodes, and with --dial nodes it knows no other: add "
-            "it there");
+  EXPECT_EQ(
+      unknown.message(),
+      "node z\\n is not in the daemon's --nodes, and with --dial nodes it knows no other: add "
+      "it there");
   EXPECT_TRUE(binding.value().check_dial("host.example:1").is_ok());
   for (const char* address : {"10.0.0.1:28401", "10.0.0.9:22", "host.example:11", ""}) {
     const Status may = binding.value().check_dial(address);

@@ -204,8 +204,8 @@ TEST_F(ServersTest, AStrangerWhoCallsTooFastIsCutOffAndNamed) {
   // A connection of its own, which comes again when it has been ended.
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  HealthClient client(loop_, grpc::CreateCustomChannel(
-                                 address_, grpc::InsecureChannelCredentials(), arguments));
+  HealthClient client(
+      loop_, grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(), arguments));
   const auto refused = [&] { return metrics_.daemon().refused_at_control.Value(); };
   int answered = 0;
   while (refused() == 0 && answered < 10'000) {
