@@ -12,13 +12,14 @@
  *
  * Threads: every function may be called from any thread, except that rueda_init and rueda_shutdown
  * must not run beside another call. The library polls nothing while idle, and starts no thread,
- * except for one that sleeps once a stream has been told to wait by rueda_device_wait. It links
- * libc and libstdc++ alone.
+ * except for one that sleeps once a stream has been told to wait by rueda_device_wait, and one that
+ * sleeps, and calls back, once rueda_then has been called. It links libc and libstdc++ alone.
  *
  * Memory: an allreduce reads `input` and writes `output` (they may be the same: in place) between
- * the submission and the end of its wait. The daemon reads and writes buffers from rueda_alloc
- * where they are; other memory is copied in at submission and out in rueda_wait (rueda_get_stats
- * counts the bytes copied). The caller owns all memory that it passes in.
+ * the submission and the end of its wait, or the call of its callback (rueda_then). The daemon reads
+ * and writes buffers from rueda_alloc where they are; other memory is copied in at submission and
+ * out in rueda_wait or before the callback (rueda_get_stats counts the bytes copied). The caller
+ * owns all memory that it passes in.
  *
  * Processes: a forked child of an initialised process cannot use the library (its calls return
  * RUEDA_ERR_INVALID_ARGUMENT, but rueda_shutdown 0) and does not disturb its parent. A process that
@@ -95,7 +96,7 @@ typedef enum rueda_wire_dtype {
 } rueda_wire_dtype;
 
 /* A handle stands for one asynchronous operation, or for one group of them. 0 is never a handle. A
- * handle is valid until rueda_wait (or rueda_device_wait) has ended it. */
+ * handle is valid until rueda_wait has ended it, or its callback is called (rueda_then). */
 typedef uint64_t rueda_handle;
 
 typedef struct rueda_init_options {
@@ -114,8 +115,9 @@ typedef struct rueda_init_options {
  */
 RUEDA_API int rueda_init(const rueda_init_options* options);
 /* Waits for operations in flight (5 s at most; RUEDA_ERR_TIMEOUT names those that were left),
- * leaves the job, and frees everything but memory from rueda_alloc, which stays readable until its
- * rueda_free. rueda_init may follow. The call does nothing if rueda_init has not been called. */
+ * leaves the job, waits until all callbacks of rueda_then have returned, and frees everything but
+ * memory from rueda_alloc, which stays readable until its rueda_free. rueda_init may follow. The
+ * call does nothing if rueda_init has not been called. */
 RUEDA_API int rueda_shutdown(void);
 RUEDA_API int rueda_is_initialized(void);
 
@@ -324,6 +326,45 @@ RUEDA_API int rueda_wait_any(const rueda_handle* handles, size_t count, int64_t 
                              size_t* index);
 /* Sets *done to 1 if rueda_wait would return at once, and to 0 otherwise. */
 RUEDA_API int rueda_test(rueda_handle handle, int* done);
+
+/* Is told of the end of an operation (rueda_then). `error` is what rueda_wait would have returned,
+ * 0 or RUEDA_ERR_*, and rueda_last_error() has its sentence until the callback's next call.
+ * `result` is never NULL, and valid until the callback returns. The handle has been ended, and its
+ * number says only which one it was. `argument` is what rueda_then was given. */
+typedef void (*rueda_callback)(rueda_handle handle, int error, const rueda_result* result,
+                               void* argument);
+/* Has `callback` called when the operation has ended, in place of rueda_wait: no thread waits for
+ * it. The results are in the caller's memory by then, and the handle is ended. May be called for an
+ * operation that has ended already. Returns RUEDA_ERR_INVALID_ARGUMENT for an unknown handle, one
+ * that has a callback, and one that a thread waits for by rueda_wait; RUEDA_ERR_RESOURCE_EXHAUSTED
+ * if no thread can be started. After an error the handle is as it was.
+ *
+ * The callback is called exactly once, unless it is taken back (rueda_then_take_back): with the
+ * operation's error if it fails, and with that of the job if the job ends, the daemon dies or
+ * rueda_shutdown leaves the operation in flight. It is called by a thread of the library, never by
+ * rueda_then, perhaps before that returns. Callbacks run one after the other, in the order in which
+ * their operations end. The thread begins with the first rueda_then, blocks all signals, sleeps
+ * while nothing ends, and has returned from the last callback when rueda_shutdown returns; after
+ * the next rueda_init there is another one. A process that exits without rueda_shutdown is not held
+ * up by callbacks that have not been called. A forked child has none.
+ *
+ * Until the callback is called, rueda_test, rueda_wait_any and rueda_device_wait take the handle as
+ * any other; rueda_wait returns RUEDA_ERR_INVALID_ARGUMENT. A rank that is only told of an end does
+ * not sleep for it: where a locked order cannot go on because this rank acts only in the callback,
+ * the daemons find that out as for a rank that polls, after 200 ms.
+ *
+ * A callback delays all others, so it is short. It may call every function but those that wait:
+ * rueda_init, rueda_shutdown, rueda_wait, rueda_wait_any, the blocking forms, rueda_plan_declare,
+ * rueda_process_set_add, rueda_process_set_remove and rueda_then_take_back return
+ * RUEDA_ERR_INVALID_ARGUMENT there. So it may submit operations and call rueda_then for them. Once
+ * rueda_shutdown has been called, submissions return RUEDA_ERR_SHUT_DOWN; rueda_free goes on to
+ * work. It must not wait for a lock whose holder calls rueda_shutdown, and must not throw. */
+RUEDA_API int rueda_then(rueda_handle handle, rueda_callback callback, void* argument);
+/* Takes back all callbacks that have this function and have not been called: their handles are as
+ * if rueda_then had not been called for them. Returns when the function is not being called. It is
+ * for the end of a language's runtime before the end of the process. Does nothing before
+ * rueda_init. */
+RUEDA_API int rueda_then_take_back(rueda_callback callback);
 
 /* The blocking forms submit an operation, then wait for it. After RUEDA_ERR_TIMEOUT the operation
  * goes on without its caller: memory that is not from rueda_alloc is not touched any more; memory

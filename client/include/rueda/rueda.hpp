@@ -13,6 +13,8 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -187,8 +189,22 @@ class Buffer {
   size_t size_ = 0;
 };
 
-// An operation in flight. The memory that it uses must live until wait() has returned. A Handle
-// that is destroyed before that waits for the operation, and discards its error.
+// How an operation has ended (Handle::then).
+struct Ended {
+  int code = RUEDA_OK;  // one of rueda_error
+  std::string message;  // a sentence; "" if the operation has succeeded
+  rueda_result result{};
+
+  // Throws the operation's error, if it has failed.
+  void check() const {
+    if (code < 0) throw Error(code, message);
+  }
+};
+
+// An operation in flight. The memory that it uses must live until wait() has returned, or the
+// function of then() is called. A Handle that is destroyed before either waits for the operation,
+// and discards its error; in a function of then() it cannot wait, so there every Handle gets a
+// then() of its own.
 class Handle {
  public:
   explicit Handle(rueda_handle id) : id_(id) {}
@@ -216,8 +232,23 @@ class Handle {
     detail::check(rueda_test(id_, &done));
     return done != 0;
   }
+  // Has `told` called when the operation has ended, by a thread of the library, and gives the handle
+  // up: nobody waits. rueda.h (rueda_then) says what `told` may do; it must not throw. If this call
+  // throws, `told` is not called, and the handle is as it was.
+  void then(std::function<void(const Ended&)> told) {
+    auto kept = std::make_unique<std::function<void(const Ended&)>>(std::move(told));
+    detail::check(rueda_then(id_, &tell, kept.get()));
+    (void)kept.release();  // is tell()'s
+    id_ = 0;
+  }
 
  private:
+  static void tell(rueda_handle, int error, const rueda_result* result, void* kept) noexcept {
+    const std::unique_ptr<std::function<void(const Ended&)>> told(
+        static_cast<std::function<void(const Ended&)>*>(kept));
+    (*told)({error, error < 0 ? rueda_last_error() : "", *result});
+  }
+
   rueda_handle id_ = 0;
 };
 

@@ -12,6 +12,7 @@
 #include "client/include/rueda/rueda.h"
 #include "client/src/api/process.h"
 #include "client/src/request/tensor.h"
+#include "client/src/session/callbacks.h"
 #include "client/src/wire/errors.h"
 
 namespace {
@@ -42,6 +43,16 @@ Status not_initialized() {
   return {Code::kShutDown, "Rueda is not initialised; call rueda_init first"};
 }
 
+// Returns an error if this function, which may wait, is called in a callback: nobody else would be
+// told of an end meanwhile, and what it waits for may be just that.
+Status check_may_wait(const char* function) {
+  if (!Callbacks::is_in_callback()) return Status::ok();
+  return {Code::kInvalidArgument,
+          std::string(function) +
+              " may wait, and so cannot be called in a callback of rueda_then; use the _async form "
+              "and rueda_then, or another thread"};
+}
+
 // Runs body(Session&), or returns the reason why there is no session.
 template <class Body>
 int with_session(Body body) {
@@ -49,6 +60,15 @@ int with_session(Body body) {
     if (Session* session = usable_session()) return body(*session);
     const Status why = process_session().status();
     return why.is_ok() ? not_initialized() : why;
+  });
+}
+
+// Runs body(Session&) for a function that may wait.
+template <class Body>
+int with_session_to_wait(const char* function, Body body) {
+  return with_session([&](Session& session) -> Status {
+    if (Status status = check_may_wait(function); !status.is_ok()) return status;
+    return body(session);
   });
 }
 
@@ -154,7 +174,8 @@ int wait_or_abandon(rueda_handle handle, int64_t timeout_ms, rueda_result* resul
 }
 
 template <class Async, class... Arguments>
-int blocking(int64_t timeout_ms, Async async, Arguments... arguments) {
+int blocking(const char* function, int64_t timeout_ms, Async async, Arguments... arguments) {
+  if (Status status = check_may_wait(function); !status.is_ok()) return report(status);
   rueda_handle handle = 0;
   const int rc = async(arguments..., &handle);
   return rc == RUEDA_OK ? wait_or_abandon(handle, timeout_ms) : rc;
@@ -163,11 +184,17 @@ int blocking(int64_t timeout_ms, Async async, Arguments... arguments) {
 }  // namespace
 
 int rueda_init(const rueda_init_options* options) {
-  return guarded([&] { return attach_process(options); });
+  return guarded([&] {
+    const Status status = check_may_wait("rueda_init");
+    return status.is_ok() ? attach_process(options) : status;
+  });
 }
 
 int rueda_shutdown(void) {
-  return guarded([] { return detach_process(); });
+  return guarded([] {
+    const Status status = check_may_wait("rueda_shutdown");
+    return status.is_ok() ? detach_process() : status;
+  });
 }
 
 int rueda_is_initialized(void) {
@@ -388,7 +415,7 @@ int rueda_join_async(rueda_handle* handle) {
 }
 
 int rueda_process_set_add(const int32_t* ranks, int32_t count, uint32_t* id) {
-  return with_session([&](Session& session) -> Status {
+  return with_session_to_wait("rueda_process_set_add", [&](Session& session) -> Status {
     if (id == nullptr) return {Code::kInvalidArgument, "the id pointer is NULL"};
     Result<uint32_t> added = session.add_process_set(ranks, count);
     if (added.is_ok()) *id = added.value();
@@ -397,7 +424,8 @@ int rueda_process_set_add(const int32_t* ranks, int32_t count, uint32_t* id) {
 }
 
 int rueda_process_set_remove(uint32_t id) {
-  return with_session([&](Session& session) { return session.remove_process_set(id); });
+  return with_session_to_wait("rueda_process_set_remove",
+                              [&](Session& session) { return session.remove_process_set(id); });
 }
 
 int rueda_process_set_size(uint32_t id) {
@@ -433,7 +461,7 @@ int rueda_process_set_ranks(uint32_t id, int32_t* ranks) {
 }
 
 int rueda_plan_declare(const rueda_planned_tensor* tensors, size_t count) {
-  return with_session([&](Session& session) -> Status {
+  return with_session_to_wait("rueda_plan_declare", [&](Session& session) -> Status {
     if (tensors == nullptr && count > 0) return {Code::kInvalidArgument, "the plan is NULL"};
     return session.declare_plan({tensors, count});
   });
@@ -453,11 +481,13 @@ int rueda_timeline_stop(void) {
 }
 
 int rueda_wait(rueda_handle handle, int64_t timeout_ms, rueda_result* result) {
-  return with_session([&](Session& session) { return session.wait(handle, timeout_ms, result); });
+  return with_session_to_wait("rueda_wait", [&](Session& session) {
+    return session.wait(handle, timeout_ms, result);
+  });
 }
 
 int rueda_wait_any(const rueda_handle* handles, size_t count, int64_t timeout_ms, size_t* index) {
-  return with_session([&](Session& session) -> Status {
+  return with_session_to_wait("rueda_wait_any", [&](Session& session) -> Status {
     if (handles == nullptr || count == 0 || index == nullptr) {
       return {Code::kInvalidArgument, "there are no handles, or the index pointer is NULL"};
     }
@@ -477,48 +507,67 @@ int rueda_test(rueda_handle handle, int* done) {
   });
 }
 
+int rueda_then(rueda_handle handle, rueda_callback callback, void* argument) {
+  return with_session([&](Session& session) -> Status {
+    if (callback == nullptr) return {Code::kInvalidArgument, "the callback is NULL"};
+    return session.then(handle, {callback, argument});
+  });
+}
+
+int rueda_then_take_back(rueda_callback callback) {
+  return guarded([&]() -> Status {
+    const Result<Session*> session = process_session();
+    if (!session.is_ok()) return session.status();
+    if (Status status = check_may_wait("rueda_then_take_back"); !status.is_ok()) return status;
+    if (callback == nullptr) return {Code::kInvalidArgument, "the callback is NULL"};
+    if (session.value() != nullptr) session.value()->take_back(callback);
+    return Status::ok();
+  });
+}
+
 int rueda_allreduce(const rueda_tensor* tensor, const rueda_reduce_options* options,
                     int64_t timeout_ms) {
-  return blocking(timeout_ms, rueda_allreduce_async, tensor, options);
+  return blocking("rueda_allreduce", timeout_ms, rueda_allreduce_async, tensor, options);
 }
 
 int rueda_broadcast(const rueda_tensor* tensor, int root_rank, int64_t timeout_ms) {
-  return blocking(timeout_ms, rueda_broadcast_async, tensor, root_rank);
+  return blocking("rueda_broadcast", timeout_ms, rueda_broadcast_async, tensor, root_rank);
 }
 
 int rueda_reduce(const rueda_tensor* tensor, int root_rank, const rueda_reduce_options* options,
                  int64_t timeout_ms) {
-  return blocking(timeout_ms, rueda_reduce_async, tensor, root_rank, options);
+  return blocking("rueda_reduce", timeout_ms, rueda_reduce_async, tensor, root_rank, options);
 }
 
 int rueda_allgather(const rueda_tensor* tensor, const int64_t* first_dims, int64_t timeout_ms) {
-  return blocking(timeout_ms, rueda_allgather_async, tensor, first_dims);
+  return blocking("rueda_allgather", timeout_ms, rueda_allgather_async, tensor, first_dims);
 }
 
 int rueda_gather(const rueda_tensor* tensor, const int64_t* first_dims, int root_rank,
                  int64_t timeout_ms) {
-  return blocking(timeout_ms, rueda_gather_async, tensor, first_dims, root_rank);
+  return blocking("rueda_gather", timeout_ms, rueda_gather_async, tensor, first_dims, root_rank);
 }
 
 int rueda_reduce_scatter(const rueda_tensor* tensor, const int64_t* first_dims,
                          const rueda_reduce_options* options, int64_t timeout_ms) {
-  return blocking(timeout_ms, rueda_reduce_scatter_async, tensor, first_dims, options);
+  return blocking("rueda_reduce_scatter", timeout_ms, rueda_reduce_scatter_async, tensor, first_dims, options);
 }
 
 int rueda_scatter(const rueda_tensor* tensor, const int64_t* first_dims, int root_rank,
                   int64_t timeout_ms) {
-  return blocking(timeout_ms, rueda_scatter_async, tensor, first_dims, root_rank);
+  return blocking("rueda_scatter", timeout_ms, rueda_scatter_async, tensor, first_dims, root_rank);
 }
 
 int rueda_alltoall(const rueda_tensor* tensor, const int64_t* splits, int64_t timeout_ms) {
-  return blocking(timeout_ms, rueda_alltoall_async, tensor, splits);
+  return blocking("rueda_alltoall", timeout_ms, rueda_alltoall_async, tensor, splits);
 }
 
 int rueda_barrier(const char* name, int64_t timeout_ms) {
-  return blocking(timeout_ms, rueda_barrier_async, name);
+  return blocking("rueda_barrier", timeout_ms, rueda_barrier_async, name);
 }
 
 int rueda_join(int64_t timeout_ms, int32_t* last_rank) {
+  if (Status status = check_may_wait("rueda_join"); !status.is_ok()) return report(status);
   rueda_handle handle = 0;
   int rc = rueda_join_async(&handle);
   rueda_result result{};

@@ -24,7 +24,7 @@ constexpr size_t kMaxLeases = 4;
 std::array<std::atomic<int>, kMaxLeases + 1> no_sockets() { return {-1, -1, -1, -1, -1}; }
 
 struct Process {
-  Mutex mutex;  // attach, detach, and the list of retired allocators
+  Mutex mutex;  // is held while the process attaches or detaches
   std::atomic<Session*> session{nullptr};
   std::atomic<bool> is_forked_child{false};  // true in a child of a process that was attached
   // Between two generations of an elastic job: the allocator of the one before, and the connections
@@ -35,9 +35,12 @@ struct Process {
   // The sockets of the leases, and of the one that is about to be: a forked child closes them.
   std::array<std::atomic<int>, kMaxLeases + 1> lease_sockets = no_sockets();
   std::atomic<bool> leases_are_parents{false};
-  // Allocators of sessions that ended while blocks of rueda_alloc were live: their memory stays
-  // until it is freed.
-  std::vector<std::shared_ptr<ArenaAllocator>> retired RUEDA_GUARDED_BY(mutex);
+  // Allocators of sessions that have ended, or are ending, while blocks of rueda_alloc are live:
+  // their memory stays until it is freed. The list has a mutex of its own, because rueda_shutdown
+  // waits for callbacks, and these may free memory, or wait for a lock of their language whose
+  // holder does.
+  Mutex retired_mutex;
+  std::vector<std::shared_ptr<ArenaAllocator>> retired RUEDA_GUARDED_BY(retired_mutex);
 };
 
 // The object is never destroyed: threads and Python's finalizers may outlive static destructors.
@@ -156,7 +159,7 @@ size_t block_bytes(const void* memory, Session* session) {
   std::optional<size_t> bytes;
   if (session != nullptr) bytes = session->allocator()->block_bytes(memory);
   if (bytes) return *bytes;
-  const MutexLock lock(process().mutex);
+  const MutexLock lock(process().retired_mutex);
   for (const auto& allocator : process().retired) {
     bytes = allocator->block_bytes(memory);
     if (bytes) return *bytes;
@@ -168,10 +171,10 @@ Status free_unshared(void* memory, Session* session) {
   Status status = unknown_memory();
   if (session != nullptr) status = session->free(memory);
   if (status.code() != Code::kNotFound) return status;
-  const MutexLock lock(process().mutex);
+  const MutexLock lock(process().retired_mutex);
   auto& retired = process().retired;
   for (auto& allocator : retired) {
-    if (!allocator->free(memory, ArenaAllocator::IfIdle::kMayReturn).is_ok()) continue;
+    if (!allocator->free(memory, ArenaAllocator::IfIdle::kKeep).is_ok()) continue;
     std::erase_if(retired, [](const auto& entry) { return entry->is_idle(); });
     return Status::ok();
   }
@@ -213,7 +216,10 @@ Status attach_process(const rueda_init_options* options) {
   if (!config.is_ok()) return config.status();
   Result<std::unique_ptr<Session>> session = Session::attach(config.value(), process().rested);
   if (!session.is_ok()) return session.status();
-  std::erase(process().retired, std::exchange(process().rested, nullptr));
+  {
+    const MutexLock retiring(process().retired_mutex);
+    std::erase(process().retired, std::exchange(process().rested, nullptr));
+  }
   drop_leases(session.value()->has_all_arenas() ? 0 : kMaxLeases - 1);
   install_hooks();
   process().session.store(std::move(session).value().release());
@@ -226,15 +232,21 @@ Status detach_process() {
   const Session* const attached = process().session.load();
   if (attached == nullptr) return Status::ok();
   note_leases(attached->socket());
+  std::shared_ptr<ArenaAllocator> allocator = attached->allocator();
+  {
+    const MutexLock retiring(process().retired_mutex);
+    process().retired.push_back(allocator);
+  }
   std::unique_ptr<Session> session(process().session.exchange(nullptr));
   Status status = session->detach(kShutdownTimeoutMs);
-  std::shared_ptr<ArenaAllocator> allocator = session->allocator();
   std::unique_ptr<Connection> lease = session->rest();
   const bool rests = lease != nullptr;
   if (rests) process().leases.push_back(std::move(lease));
   note_leases(-1);
   session.reset();
   if (rests) process().rested = allocator;
+  const MutexLock retiring(process().retired_mutex);
+  std::erase(process().retired, allocator);
   if (rests || !allocator->is_idle()) process().retired.push_back(std::move(allocator));
   return status;
 }

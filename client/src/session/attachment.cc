@@ -1,11 +1,14 @@
 #include "client/src/session/attachment.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include <sys/eventfd.h>
 
 #include "client/src/wire/errors.h"
 
@@ -121,6 +124,10 @@ Result<Attachment> attach_once(const Config& config) {
                                      "\": " + reason.message() + "; see the daemon's log"};
   }
   if (Status status = take_rings(reply.value(), attachment); !status.is_ok()) return status;
+  attachment.wakeup = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!attachment.wakeup.is_open()) {
+    return Status{Code::kResourceExhausted, errno_text("cannot make an eventfd", errno)};
+  }
 
   Result<rueda_abi_started> started = wait_started(*attachment.connection, config, deadline_ms);
   if (!started.is_ok()) return started.status();

@@ -21,6 +21,7 @@ struct Attachment {
   CompletionRing completions;
   UniqueFd daemon_doorbell;
   UniqueFd client_doorbell;
+  UniqueFd wakeup;  // an eventfd by which this process wakes its thread that sleeps on the others
   rueda_abi_started place{};
 
   // Returns the most operations that may be in flight. The daemon does not signal when it takes a

@@ -23,6 +23,12 @@ timespec to_timespec(TicksMs ms) {
   return {.tv_sec = ms / 1000, .tv_nsec = (ms % 1000) * 1'000'000};
 }
 
+void ring(int eventfd) {
+  const uint64_t one = 1;
+  while (::write(eventfd, &one, sizeof(one)) < 0 && errno == EINTR) {
+  }
+}
+
 void clear_doorbell(int eventfd) {
   uint64_t count = 0;
   while (::read(eventfd, &count, sizeof(count)) < 0 && errno == EINTR) {
@@ -47,9 +53,7 @@ void DaemonLink::submit(const Handle& handle) {
 
 void DaemonLink::ring_daemon() {
   if (!daemon_.submissions.take_wakeup()) return;
-  const uint64_t one = 1;
-  while (::write(daemon_.daemon_doorbell.get(), &one, sizeof(one)) < 0 && errno == EINTR) {
-  }
+  ring(daemon_.daemon_doorbell.get());
 }
 
 bool DaemonLink::wait_until(MutexLock& lock, const std::function<bool()>& is_reached,
@@ -68,6 +72,11 @@ bool DaemonLink::wait_until(MutexLock& lock, const std::function<bool()>& is_rea
       changed_.wait(lock);
     }
   }
+}
+
+void DaemonLink::wake_waiters() {
+  if (is_polled_) ring(daemon_.wakeup.get());
+  changed_.notify_all();
 }
 
 bool DaemonLink::yield_once() {
@@ -90,14 +99,16 @@ void DaemonLink::poll_once(std::optional<TicksMs> deadline_ms) {
     daemon_.submissions.set_waits_for(waited_ticket_);
     ring_daemon();
   }
-  pollfd events[2] = {{.fd = daemon_.client_doorbell.get(), .events = POLLIN, .revents = 0},
-                      {.fd = daemon_.connection->fd(), .events = POLLIN, .revents = 0}};
+  pollfd events[3] = {{.fd = daemon_.client_doorbell.get(), .events = POLLIN, .revents = 0},
+                      {.fd = daemon_.connection->fd(), .events = POLLIN, .revents = 0},
+                      {.fd = daemon_.wakeup.get(), .events = POLLIN, .revents = 0}};
   int ready = 0;
   {
     const MutexUnlock unlock(mutex());
     timespec timeout = to_timespec(deadline_ms ? *deadline_ms - steady_now_ms() : 0);
-    ready = ::ppoll(events, 2, deadline_ms ? &timeout : nullptr, nullptr);
+    ready = ::ppoll(events, 3, deadline_ms ? &timeout : nullptr, nullptr);
     if (ready > 0 && (events[0].revents & POLLIN) != 0) clear_doorbell(events[0].fd);
+    if (ready > 0 && (events[2].revents & POLLIN) != 0) clear_doorbell(events[2].fd);
   }
   daemon_.completions.awake();
   daemon_.submissions.set_waits_for(0);
@@ -204,7 +215,7 @@ void DaemonLink::end(Status reason) {
   over_ = std::move(reason);
   host_.on_over(*over_);
   pending_replies_.clear();
-  changed_.notify_all();
+  wake_waiters();
 }
 
 Result<uint32_t> DaemonLink::request(uint16_t type, const void* body, size_t body_bytes,
@@ -259,6 +270,7 @@ void DaemonLink::close_in_child() {
   daemon_.connection->close_in_child();
   ::close(daemon_.daemon_doorbell.get());
   ::close(daemon_.client_doorbell.get());
+  ::close(daemon_.wakeup.get());
 }
 
 }  // namespace rueda::client

@@ -75,6 +75,9 @@ class DaemonLink {
   bool wait_until(MutexLock& lock, const std::function<bool()>& is_reached,
                   std::optional<TicksMs> deadline_ms, bool is_brief = false)
       RUEDA_REQUIRES(session_mutex);
+  // Wakes all threads that sleep in wait_until(), so that they look whether they have reached what
+  // they wait for. It is for changes that come with no message and no completion.
+  void wake_waiters() RUEDA_REQUIRES(session_mutex);
   // Says which ticket the daemon is told that this process sleeps for; 0: none.
   void set_waited_ticket(uint64_t ticket) RUEDA_REQUIRES(session_mutex) { waited_ticket_ = ticket; }
   // Has the host take what has come in the completion ring.

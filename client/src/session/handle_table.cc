@@ -15,6 +15,8 @@ Handle& HandleTable::take(size_t operations) {
   handle.copied_in_bytes = 0;
   handle.pending = operations;
   handle.error = Status::ok();
+  handle.callback = {};
+  handle.waiters = 0;
   handle.operations.resize(operations);
   for (Operation& operation : handle.operations) operation.begin(handle);
   return handle;

@@ -53,6 +53,12 @@ struct Operation {
   bool has_staged_result() const;
 };
 
+// What is called when a handle has ended (rueda_then); none if there is no function.
+struct Callback {
+  rueda_callback function = nullptr;
+  void* argument = nullptr;
+};
+
 // Handles are used again and again, so that a submission allocates nothing.
 struct Handle {
   rueda_handle id = 0;  // 0: the handle is free, or is being ended
@@ -68,6 +74,9 @@ struct Handle {
   size_t pending = 0;  // counts the operations that have not ended
   Status error;        // is the error of the operation that failed first
   rueda_result result{};
+  Callback callback;
+  Handle* next = nullptr;  // is behind this one among those that have ended (callbacks.h)
+  uint32_t waiters = 0;    // counts the threads in rueda_wait
 };
 
 }  // namespace rueda::client

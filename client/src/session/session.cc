@@ -21,6 +21,12 @@ constexpr const char* kProcessSets = "rueda.process_sets";
           "handle " + std::to_string(id) + " is not in flight; each handle may be waited for once"};
 }
 
+[[gnu::cold]] Status has_callback(rueda_handle id) {
+  return {Code::kInvalidArgument, "handle " + std::to_string(id) +
+                                      " has a callback, which is told of its end; a handle has one "
+                                      "callback, or is waited for"};
+}
+
 // Has the daemon give an id to a descriptor; the counts of ranks, if there are any, come before it.
 Result<uint32_t> intern(DaemonLink& link, const rueda_abi_intern& descriptor,
                         std::span<const int64_t> counts) {
@@ -83,7 +89,10 @@ Session::Session(Config config, Attachment daemon, std::shared_ptr<ArenaAllocato
             return link_.request(RUEDA_ABI_FORGET, &body, sizeof(body), -1).status();
           }),
       handles_(link_.capacity()),
-      device_(config_, link_, handles_, interned_) {
+      device_(config_, link_, handles_, interned_),
+      callbacks_(link_, handles_,
+                 [this](Handle& handle, rueda_result& result)
+                     RUEDA_REQUIRES(session_mutex) { return end(handle, result); }) {
   if (allocator_ != nullptr) {
     has_all_arenas_ = allocator_->resume(registrar());
     return;
@@ -107,6 +116,7 @@ ArenaAllocator::Registrar Session::registrar() {
 }
 
 Session::~Session() {
+  callbacks_.stop();
   device_.stop();
   for (auto& handle : handles_.all()) release(*handle);
   if (rests_) {
@@ -329,16 +339,37 @@ Status Session::wait(rueda_handle id, int64_t timeout_ms, rueda_result* result) 
   MutexLock lock(link_.mutex());
   Handle* handle = handles_.find(id);
   if (handle == nullptr) return unknown_handle(id);
+  if (handle->callback.function != nullptr) return has_callback(id);
   if (handle->pending > 0 && !wait_for(lock, *handle, timeout_ms)) {
     return timed_out(*handle, timeout_ms);
   }
   if (handle->id != id) return unknown_handle(id);  // another thread has ended the handle
-  handle->id = 0;  // no other thread can end the handle from here on
-  if (handle->is_staged) copy_out(*handle);
-  if (result != nullptr) *result = handle->result;
-  Status error = std::move(handle->error);
-  give_handle(*handle);
+  rueda_result ended{};
+  Status error = end(*handle, ended);
+  if (result != nullptr) *result = ended;
   return error;
+}
+
+Status Session::end(Handle& handle, rueda_result& result) {
+  handle.id = 0;  // no other thread can end the handle from here on
+  if (handle.is_staged) copy_out(handle);
+  result = handle.result;
+  Status error = std::move(handle.error);
+  give_handle(handle);
+  return error;
+}
+
+Status Session::then(rueda_handle id, Callback callback) {
+  const MutexLock lock(link_.mutex());
+  Handle* handle = handles_.find(id);
+  if (handle == nullptr) return unknown_handle(id);
+  if (handle->callback.function != nullptr) return has_callback(id);
+  if (handle->waiters > 0) {
+    return {Code::kInvalidArgument, "handle " + std::to_string(id) +
+                                        " is being waited for by another thread; a handle has one "
+                                        "callback, or is waited for"};
+  }
+  return callbacks_.add(*handle, callback);
 }
 
 void Session::copy_out(Handle& handle) {
@@ -385,7 +416,7 @@ bool Session::complete(const rueda_abi_completion& record, std::string_view text
                      .seq = record.seq,
                      .value = record.value};
   }
-  if (--handle.pending == 0 && handle.is_abandoned) forget(handle);
+  if (--handle.pending == 0) on_ended(handle);
   return (record.flags & RUEDA_ABI_FLAG_NEWS) != 0;
 }
 
@@ -396,8 +427,16 @@ void Session::on_over(const Status& reason) {
     operation.is_done = true;
     if (operation.is_on_device) device_.end(operation);
     if (handle.error.is_ok()) handle.error = reason;
-    if (--handle.pending == 0 && handle.is_abandoned) forget(handle);
+    if (--handle.pending == 0) on_ended(handle);
   });
+}
+
+void Session::on_ended(Handle& handle) {
+  if (handle.callback.function != nullptr) {
+    callbacks_.on_ended(handle);
+  } else if (handle.is_abandoned) {
+    forget(handle);
+  }
 }
 
 Result<size_t> Session::wait_any(std::span<const rueda_handle> ids, int64_t timeout_ms) {
@@ -431,15 +470,18 @@ Result<size_t> Session::wait_any(std::span<const rueda_handle> ids, int64_t time
 }
 
 // Returns false if the handle does not end in time.
-bool Session::wait_for(MutexLock& lock, const Handle& handle, int64_t timeout_ms) {
+bool Session::wait_for(MutexLock& lock, Handle& handle, int64_t timeout_ms) {
   std::optional<TicksMs> deadline_ms;
   if (timeout_ms >= 0) deadline_ms = steady_now_ms() + std::min<int64_t>(timeout_ms, INT32_MAX);
   const auto first = std::find_if(handle.operations.begin(), handle.operations.end(),
                                   [](const Operation& operation) { return !operation.is_done; });
   link_.set_waited_ticket(first->record.ticket);
+  const rueda_handle id = handle.id;
+  ++handle.waiters;
   const bool is_done = link_.wait_until(
-      lock, [&handle, id = handle.id] { return handle.id != id || handle.pending == 0; },
-      deadline_ms, first->bytes <= kSmallBytes);
+      lock, [&handle, id] { return handle.id != id || handle.pending == 0; }, deadline_ms,
+      first->bytes <= kSmallBytes);
+  if (handle.id == id) --handle.waiters;
   link_.set_waited_ticket(0);
   return is_done;
 }
@@ -514,6 +556,12 @@ rueda_stats Session::stats() const {
 }
 
 Status Session::detach(int64_t timeout_ms) {
+  Status result = leave(timeout_ms);
+  callbacks_.stop();
+  return result;
+}
+
+Status Session::leave(int64_t timeout_ms) {
   Status result;
   {
     MutexLock lock(link_.mutex());
@@ -540,7 +588,7 @@ void Session::detach_if_idle(int64_t timeout_ms) {
     link_.drain_completions();
     if (handles_.in_flight_count() > 0) return;
   }
-  (void)detach(timeout_ms);
+  (void)leave(timeout_ms);
 }
 
 }  // namespace rueda::client

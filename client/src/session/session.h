@@ -1,5 +1,6 @@
 // One attached client, and what it has submitted. A session has no thread of its own, except for
-// one while streams wait (device_session.h): the threads that wait do the work (daemon_link.h).
+// one once streams wait (device_session.h) and one once there are callbacks (callbacks.h): the
+// threads that wait do the work (daemon_link.h).
 //
 // Every public method may be called from any thread, except that the destructor must run alone.
 #pragma once
@@ -18,6 +19,7 @@
 #include "client/src/request/repeats.h"
 #include "client/src/request/tensor.h"
 #include "client/src/session/attachment.h"
+#include "client/src/session/callbacks.h"
 #include "client/src/session/daemon_link.h"
 #include "client/src/session/device_session.h"
 #include "client/src/session/handle_table.h"
@@ -66,6 +68,11 @@ class Session final : private DaemonLink::Host {
   // handle is ended by this. kTimeout means that none ended in time.
   Result<size_t> wait_any(std::span<const rueda_handle> handles, int64_t timeout_ms);
   Result<bool> test(rueda_handle handle);
+  // Has the callback called when the handle has ended, which is then ended as by wait(). Returns
+  // kInvalidArgument if the handle is unknown, has a callback, or is being waited for.
+  Status then(rueda_handle handle, Callback callback) RUEDA_EXCLUDES(session_mutex);
+  // Takes back all callbacks that have this function, and returns when it is not being called.
+  void take_back(rueda_callback function) { callbacks_.take_back(function); }
   // Says that nobody will wait for the handle: its resources are freed when it has ended. Its
   // output is not touched any more if that is foreign memory; otherwise it may change until the
   // operation ends.
@@ -89,10 +96,11 @@ class Session final : private DaemonLink::Host {
   rueda_stats stats() const;
 
   // Waits for operations in flight, at most timeout_ms, and leaves the job, waiting as long again
-  // for the answer. Nothing may be submitted afterwards. kTimeout names what was still in flight.
+  // for the answer; all callbacks have then been called. Nothing may be submitted afterwards.
+  // kTimeout names what was still in flight.
   Status detach(int64_t timeout_ms) RUEDA_EXCLUDES(session_mutex);
   // Leaves the job at the end of the process, if nothing is in flight and no other thread is at
-  // work.
+  // work. Callbacks that have not been called yet are not waited for.
   void detach_if_idle(int64_t timeout_ms);
   // Closes the inherited descriptors in a forked child. Async-signal-safe.
   void close_in_child() { link_.close_in_child(); }
@@ -128,6 +136,13 @@ class Session final : private DaemonLink::Host {
       RUEDA_EXCLUDES(session_mutex);
   // Waits for room in the rings; an error says why there will be none.
   Status wait_for_room(MutexLock& lock, size_t operations) RUEDA_REQUIRES(session_mutex);
+  // Waits for operations in flight, and leaves the job, as detach() does.
+  Status leave(int64_t timeout_ms) RUEDA_EXCLUDES(session_mutex);
+  // Says that all operations of the handle have ended.
+  void on_ended(Handle& handle) RUEDA_REQUIRES(session_mutex);
+  // Ends a handle whose operations have ended: copies its results to the caller's memory, gives it
+  // back, fills in the result, and returns its error. No other thread can end it from here on.
+  Status end(Handle& handle, rueda_result& result) RUEDA_REQUIRES(session_mutex);
   // Frees the handle, whose tensor ids are held no more.
   void give_handle(Handle& handle) RUEDA_REQUIRES(session_mutex);
   // Copies the results of a handle to the caller's memory, without the mutex. No other thread may
@@ -145,8 +160,7 @@ class Session final : private DaemonLink::Host {
   // Releases and frees a handle for which nobody waits.
   void forget(Handle& handle) RUEDA_REQUIRES(session_mutex);
   // Returns false if the handle does not end in time.
-  bool wait_for(MutexLock& lock, const Handle& handle, int64_t timeout_ms)
-      RUEDA_REQUIRES(session_mutex);
+  bool wait_for(MutexLock& lock, Handle& handle, int64_t timeout_ms) RUEDA_REQUIRES(session_mutex);
 
   const Config config_;
   DaemonLink link_;
@@ -163,6 +177,7 @@ class Session final : private DaemonLink::Host {
   rueda_stats stats_ RUEDA_GUARDED_BY(session_mutex){};
 
   DeviceSession device_;
+  Callbacks callbacks_;
 };
 
 }  // namespace rueda::client
