@@ -1,6 +1,8 @@
 // Tests that a step that repeats as it was allocates nothing in the training process.
+#include <atomic>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -50,6 +52,33 @@ TEST(ClientAllocation, AStepThatRepeatsAllocatesNothing) {
   step();
   const uint64_t before = allocations_of_this_thread();
   for (int i = 0; i < 10; ++i) step();
+  EXPECT_EQ(allocations_of_this_thread(), before);
+}
+
+TEST(ClientAllocation, ACallbackAllocatesNothing) {
+  FakeDaemon daemon;
+  auto session = Session::attach(daemon.config());
+  ASSERT_TRUE(session.is_ok()) << session.status().message();
+  auto* data = static_cast<float*>(session.value()->allocate(64).value());
+  const rueda_tensor tensor = flat_tensor("t", data, data, &kElements);
+  std::atomic<int> calls{0};
+  const auto count = [](rueda_handle, int, const rueda_result*, void* argument) {
+    ++*static_cast<std::atomic<int>*>(argument);
+  };
+  const auto reduce = [&] {
+    const auto again = session.value()->submit_again({&tensor, 1}, &kOptions, "");
+    const rueda_handle handle =
+        again
+            ? *again
+            : session.value()->submit({allreduce_of("t", data, data, kElements, 1.0)}).value();
+    const int before = calls;
+    ASSERT_TRUE(session.value()->then(handle, {count, &calls}).is_ok());
+    while (calls == before) std::this_thread::yield();
+  };
+  reduce();
+  reduce();
+  const uint64_t before = allocations_of_this_thread();
+  for (int i = 0; i < 10; ++i) reduce();
   EXPECT_EQ(allocations_of_this_thread(), before);
 }
 

@@ -225,6 +225,9 @@ bool FakeDaemon::on_message(const rueda_abi_header& header, const std::string& b
     is_detached_ = true;
     reply_locked(0, 0, "");
     return false;
+  } else if (header.type == RUEDA_ABI_RESET) {
+    is_detached_ = true;  // the connection stays until the client closes it
+    reply_locked(0, 0, "");
   }
   changed_.notify_all();
   return true;

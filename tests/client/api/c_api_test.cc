@@ -1,8 +1,13 @@
 // Tests rueda.h through the shared library.
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -181,6 +186,155 @@ TEST_F(ApiTest, AHundredLivesLeaveNothingBehind) {
   EXPECT_EQ(open_descriptors(), descriptors);
   EXPECT_EQ(rueda_mappings(), mappings);
   EXPECT_EQ(daemon_->counts().lost, 0);
+}
+
+// What a callback of rueda_then does, and whether it has been called.
+struct Called {
+  std::function<void(int error)> body;
+  std::atomic<int> times{0};
+  static void call(rueda_handle, int error, const rueda_result*, void* argument) {
+    auto* called = static_cast<Called*>(argument);
+    called->body(error);
+    ++called->times;
+  }
+};
+
+TEST_F(ApiTest, ThenNeedsAHandleAndACallback) {
+  EXPECT_EQ(rueda_then(1, &Called::call, nullptr), RUEDA_ERR_SHUT_DOWN);
+  EXPECT_EQ(rueda_then_take_back(&Called::call), RUEDA_OK) << "there is nothing to take back";
+  start();
+  EXPECT_EQ(rueda_then(77, &Called::call, nullptr), RUEDA_ERR_INVALID_ARGUMENT);
+  EXPECT_THAT(rueda_last_error(), HasSubstr("handle 77 is not in flight"));
+  rueda_handle handle = 0;
+  ASSERT_EQ(rueda_barrier_async("x", &handle), RUEDA_OK);
+  EXPECT_EQ(rueda_then(handle, nullptr, nullptr), RUEDA_ERR_INVALID_ARGUMENT);
+  EXPECT_EQ(rueda_then_take_back(nullptr), RUEDA_ERR_INVALID_ARGUMENT);
+  EXPECT_EQ(rueda_wait(handle, 20'000, nullptr), RUEDA_OK) << "it is as it was";
+}
+
+TEST_F(ApiTest, WhatWaitsIsRefusedInACallback) {
+  start();
+  rueda_handle waited = 0;
+  ASSERT_EQ(rueda_barrier_async("waited", &waited), RUEDA_OK);
+  float value = 1;
+  const rueda_tensor tensor{"t", &value, &value, nullptr, 0, RUEDA_FLOAT32, 0};
+  const std::vector<std::pair<std::string, std::function<int()>>> waits = {
+      {"rueda_init", [] { return rueda_init(nullptr); }},
+      {"rueda_shutdown", [] { return rueda_shutdown(); }},
+      {"rueda_wait", [&] { return rueda_wait(waited, 0, nullptr); }},
+      {"rueda_wait_any",
+       [&] {
+         size_t index = 0;
+         return rueda_wait_any(&waited, 1, 0, &index);
+       }},
+      {"rueda_allreduce", [&] { return rueda_allreduce(&tensor, nullptr, 0); }},
+      {"rueda_broadcast", [&] { return rueda_broadcast(&tensor, 0, 0); }},
+      {"rueda_reduce", [&] { return rueda_reduce(&tensor, 0, nullptr, 0); }},
+      {"rueda_allgather", [&] { return rueda_allgather(&tensor, nullptr, 0); }},
+      {"rueda_gather", [&] { return rueda_gather(&tensor, nullptr, 0, 0); }},
+      {"rueda_reduce_scatter", [&] { return rueda_reduce_scatter(&tensor, nullptr, nullptr, 0); }},
+      {"rueda_scatter", [&] { return rueda_scatter(&tensor, nullptr, 0, 0); }},
+      {"rueda_alltoall", [&] { return rueda_alltoall(&tensor, nullptr, 0); }},
+      {"rueda_barrier", [] { return rueda_barrier("b", 0); }},
+      {"rueda_join", [] { return rueda_join(0, nullptr); }},
+      {"rueda_plan_declare", [] { return rueda_plan_declare(nullptr, 0); }},
+      {"rueda_process_set_add",
+       [] {
+         uint32_t id = 0;
+         const int32_t rank = 0;
+         return rueda_process_set_add(&rank, 1, &id);
+       }},
+      {"rueda_process_set_remove", [] { return rueda_process_set_remove(1); }},
+      {"rueda_then_take_back", [] { return rueda_then_take_back(&Called::call); }},
+  };
+  Called called;
+  called.body = [&](int) {
+    for (const auto& [function, wait] : waits) {
+      EXPECT_EQ(wait(), RUEDA_ERR_INVALID_ARGUMENT) << function;
+      EXPECT_THAT(rueda_last_error(), HasSubstr(function + " may wait")) << function;
+    }
+  };
+  rueda_handle handle = 0;
+  ASSERT_EQ(rueda_barrier_async("x", &handle), RUEDA_OK);
+  ASSERT_EQ(rueda_then(handle, &Called::call, &called), RUEDA_OK);
+  EXPECT_EQ(rueda_wait(waited, 20'000, nullptr), RUEDA_OK);
+  EXPECT_EQ(rueda_shutdown(), RUEDA_OK);
+  EXPECT_EQ(called.times, 1);
+  EXPECT_EQ(daemon_->counts().submissions, 2) << "something was submitted before it was refused";
+}
+
+TEST_F(ApiTest, WhatDoesNotWaitIsServedInACallback) {
+  start();
+  Called last;
+  last.body = [](int error) { EXPECT_EQ(error, RUEDA_OK); };
+  Called called;
+  called.body = [&](int error) {
+    EXPECT_EQ(error, RUEDA_OK);
+    auto* memory = static_cast<float*>(rueda_alloc(64));
+    ASSERT_NE(memory, nullptr);
+    void* unused = rueda_alloc(64);
+    EXPECT_EQ(rueda_free(unused), RUEDA_OK);
+    const rueda_tensor tensor{"t", memory, memory, nullptr, 0, RUEDA_FLOAT32, 0};
+    rueda_handle handle = 0;
+    ASSERT_EQ(rueda_allreduce_async(&tensor, nullptr, &handle), RUEDA_OK) << rueda_last_error();
+    int done = 0;
+    EXPECT_EQ(rueda_test(handle, &done), RUEDA_OK);
+    EXPECT_EQ(rueda_then(handle, &Called::call, &last), RUEDA_OK);
+    EXPECT_EQ(rueda_rank(), 0);
+  };
+  rueda_handle handle = 0;
+  ASSERT_EQ(rueda_barrier_async("x", &handle), RUEDA_OK);
+  ASSERT_EQ(rueda_then(handle, &Called::call, &called), RUEDA_OK);
+  while (last.times == 0) std::this_thread::yield();
+  EXPECT_EQ(called.times, 1);
+}
+
+// rueda_shutdown held a lock that rueda_free needed, and waited for the callback.
+TEST_F(ApiTest, MemoryIsFreedInACallbackDuringTheShutdown) {
+  start();
+  void* memory = rueda_alloc(64);
+  void* before = rueda_alloc(64);
+  ASSERT_EQ(rueda_shutdown(), RUEDA_OK);
+  start();
+  void* now = rueda_alloc(64);
+  Called called;
+  called.body = [&](int) {
+    while (rueda_is_initialized() != 0) std::this_thread::yield();
+    EXPECT_EQ(rueda_free(memory), RUEDA_OK) << "of a session that has ended";
+    EXPECT_EQ(rueda_free(now), RUEDA_OK) << "of the one that is ending";
+    EXPECT_EQ(rueda_free(now), RUEDA_ERR_INVALID_ARGUMENT);
+    rueda_handle handle = 0;
+    EXPECT_EQ(rueda_barrier_async("more", &handle), RUEDA_ERR_SHUT_DOWN);
+    EXPECT_EQ(rueda_then(1, &Called::call, nullptr), RUEDA_ERR_SHUT_DOWN);
+    EXPECT_EQ(rueda_shutdown(), RUEDA_ERR_INVALID_ARGUMENT);
+  };
+  rueda_handle handle = 0;
+  ASSERT_EQ(rueda_barrier_async("x", &handle), RUEDA_OK);
+  ASSERT_EQ(rueda_then(handle, &Called::call, &called), RUEDA_OK);
+  EXPECT_EQ(rueda_shutdown(), RUEDA_OK);
+  EXPECT_EQ(called.times, 1);
+  EXPECT_EQ(rueda_free(before), RUEDA_OK);
+}
+
+// An array library frees memory with its interpreter's lock, for which the callback waits.
+TEST_F(ApiTest, AnotherThreadFreesMemoryWhileTheShutdownWaitsForACallback) {
+  start();
+  void* memory = rueda_alloc(64);
+  std::atomic<bool> is_freed{false};
+  Called called;
+  called.body = [&](int) {
+    while (!is_freed) std::this_thread::yield();
+  };
+  rueda_handle handle = 0;
+  ASSERT_EQ(rueda_barrier_async("x", &handle), RUEDA_OK);
+  ASSERT_EQ(rueda_then(handle, &Called::call, &called), RUEDA_OK);
+  std::thread other([&] {
+    while (rueda_is_initialized() != 0) std::this_thread::yield();
+    EXPECT_EQ(rueda_free(memory), RUEDA_OK);
+    is_freed = true;
+  });
+  EXPECT_EQ(rueda_shutdown(), RUEDA_OK);
+  other.join();
 }
 
 TEST_F(ApiTest, ErrorsHaveNames) {

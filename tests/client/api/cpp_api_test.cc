@@ -49,6 +49,30 @@ TEST_F(CppApiTest, ReducesBuffersAndSpans) {
   rueda::barrier();
 }
 
+TEST_F(CppApiTest, ThenTellsOfTheEndInPlaceOfAWait) {
+  std::vector<int> codes;
+  rueda::Buffer<float>* kept = nullptr;
+  {
+    rueda::Context context;
+    rueda::Buffer<float> data(10);
+    kept = &data;
+    data[9] = 1.0f;
+    rueda::Handle handle = rueda::allreduce_async("t", data, {rueda::Op::kSum, 2.0, 1.0});
+    handle.then([&](const rueda::Ended& ended) {
+      EXPECT_EQ((*kept)[9], 2.0f);
+      EXPECT_EQ(ended.result.contributors, 1u);
+      EXPECT_EQ(ended.message, "");
+      ended.check();
+      codes.push_back(ended.code);
+    });
+    EXPECT_THROW(handle.then([](const rueda::Ended&) {}), rueda::Error) << "it has been given up";
+    EXPECT_EQ(rueda_shutdown(), RUEDA_OK);
+  }
+  EXPECT_THAT(codes, testing::ElementsAre(RUEDA_OK));
+  const rueda::Ended failed{RUEDA_ERR_MISMATCH, "they differ", {}};
+  EXPECT_THROW(failed.check(), rueda::Error);
+}
+
 TEST_F(CppApiTest, HandlesWaitAndMove) {
   rueda::Context context;
   rueda::Buffer<int32_t> data(10);

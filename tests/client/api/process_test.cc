@@ -1,9 +1,12 @@
 // Tests what happens to the connection when its process forks or ends. Children never return into
 // gtest.
+#include <atomic>
 #include <cstdlib>
+#include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -48,6 +51,32 @@ TEST(ForkTest, AChildCannotUseTheConnectionNorHarmIt) {
   EXPECT_EQ(daemon.counts().detaches + daemon.counts().lost, 0);
   EXPECT_EQ(rueda_free(memory), RUEDA_OK);
   EXPECT_EQ(rueda_shutdown(), RUEDA_OK);
+}
+
+void count_call(rueda_handle, int, const rueda_result*, void* count) {
+  ++*static_cast<std::atomic<int>*>(count);
+}
+
+TEST(ForkTest, AChildIsToldOfNothingAndItsParentOfAll) {
+  FakeDaemon daemon({.completes = false});
+  daemon.set_environment();
+  ASSERT_EQ(rueda_init(nullptr), RUEDA_OK) << rueda_last_error();
+  std::atomic<int> calls{0};
+  rueda_handle handle = 0;
+  ASSERT_EQ(rueda_barrier_async("x", &handle), RUEDA_OK);
+  ASSERT_EQ(rueda_then(handle, count_call, &calls), RUEDA_OK);
+  EXPECT_EQ(in_child([&] {
+              if (rueda_then(handle, count_call, &calls) != RUEDA_ERR_INVALID_ARGUMENT) return 1;
+              if (std::string(rueda_last_error()).find("forked child") == std::string::npos)
+                return 2;
+              if (rueda_then_take_back(count_call) != RUEDA_ERR_INVALID_ARGUMENT) return 3;
+              if (rueda_shutdown() != RUEDA_OK) return 4;
+              return calls.load();
+            }),
+            0);
+  daemon.set_completes(true);
+  EXPECT_EQ(rueda_shutdown(), RUEDA_OK) << rueda_last_error();
+  EXPECT_EQ(calls, 1);
 }
 
 TEST(ForkTest, AChildDoesNotKeepTheConnectionOpen) {
@@ -163,6 +192,28 @@ TEST(ExitTest, AnExitWithWorkInFlightDoesNot) {
             0);
   EXPECT_TRUE(daemon.wait_for([](const auto& counts) { return counts.lost == 1; }));
   EXPECT_EQ(daemon.counts().detaches, 0);
+}
+
+TEST(ExitTest, AnExitIsNotHeldUpByACallback) {
+  FakeDaemon daemon;
+  daemon.set_environment();
+  EXPECT_EQ(in_child(
+                [] {
+                  if (rueda_init(nullptr) != RUEDA_OK) return 1;
+                  static std::atomic<bool> is_called{false};
+                  const auto never_return = [](rueda_handle, int, const rueda_result*, void*) {
+                    is_called = true;
+                    for (;;) ::pause();
+                  };
+                  rueda_handle handle = 0;
+                  if (rueda_barrier_async("x", &handle) != RUEDA_OK) return 2;
+                  if (rueda_then(handle, never_return, nullptr) != RUEDA_OK) return 3;
+                  while (!is_called) ::sched_yield();
+                  return 0;
+                },
+                true),
+            0);
+  EXPECT_TRUE(daemon.wait_for([](const auto& counts) { return counts.detaches == 1; }));
 }
 
 }  // namespace

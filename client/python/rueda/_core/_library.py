@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from ctypes import (POINTER, Structure, byref, c_char, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t,
+from ctypes import (CFUNCTYPE, POINTER, Structure, byref, c_char, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t,
                     c_uint32, c_uint64, c_void_p, pointer, sizeof)
 from pathlib import Path
 from typing import Optional
@@ -58,6 +58,9 @@ class Result(Structure):
     _fields_ = [("epoch", c_uint32), ("contributors", c_uint32), ("seq", c_uint64), ("value", c_uint32)]
 
 
+# rueda_callback: a handle, its code, its result and the argument of rueda_then.
+Callback = CFUNCTYPE(None, c_uint64, c_int, POINTER(Result), c_void_p)
+
 _SIGNATURES = {
     "rueda_init": (c_int, [POINTER(InitOptions)]),
     "rueda_shutdown": (c_int, []),
@@ -104,6 +107,8 @@ _SIGNATURES = {
     "rueda_wait": (c_int, [c_uint64, c_int64, POINTER(Result)]),
     "rueda_wait_any": (c_int, [POINTER(c_uint64), c_size_t, c_int64, POINTER(c_size_t)]),
     "rueda_test": (c_int, [c_uint64, POINTER(c_int)]),
+    "rueda_then": (c_int, [c_uint64, Callback, c_void_p]),
+    "rueda_then_take_back": (c_int, [Callback]),
     "rueda_hosts_changed": (c_int, []),
     "rueda_first_nonfinite": (c_int, [POINTER(Nonfinite)]),
     "rueda_last_error": (c_char_p, []),
@@ -181,5 +186,5 @@ def check(code: int) -> int:
     return code
 
 
-__all__ = ["DeviceStats", "InitOptions", "Nonfinite", "PlannedTensor", "ReduceOptions", "Result", "Stats", "Tensor", "byref",
+__all__ = ["Callback", "DeviceStats", "InitOptions", "Nonfinite", "PlannedTensor", "ReduceOptions", "Result", "Stats", "Tensor", "byref",
            "candidates", "check", "last_error", "load", "loaded", "pointer", "sizeof"]

@@ -31,17 +31,12 @@ class DeviceOperation(Operation):
         self._is_finished = False
         self._results: List[torch.Tensor] = []
         self._device, self._tensor, self._make = device, tensor, finish
-        self._has_begun = threading.Event()
         self.is_stream_pending = False  # true: a stream waits for the operation, and nobody has asked how it ended
         super().__init__(what, start, self._finish_once, memory)
 
     @property
     def devices(self) -> List[torch.device]:
         return [self._tensor.device]
-
-    def begin(self) -> None:
-        super().begin()
-        self._has_begun.set()
 
     def wait_on_stream(self, timeout: Optional[float]) -> bool:
         """Lets the current stream wait. Returns False if the operation has not begun within `timeout` seconds, because an earlier
@@ -113,6 +108,9 @@ class ThroughHost:
                     device.write(tensor, host)
             self._is_back = True
         return True
+
+    def when_ended(self, tell: Callable[[], None]) -> None:
+        self._inner.when_ended(tell)
 
 
 def through_host(what: str, writes: bool = True) -> Callable[[_Method], _Method]:

@@ -7,122 +7,105 @@ import threading
 import time
 import weakref
 from collections import deque
-from typing import Callable, Deque, Dict, List, Optional, Tuple
+from functools import partial
+from typing import Callable, Deque, Dict, Optional
 
 from ._operation import Operation, Waitable
 
-# Operations of one group nearly always end in the order of their calls. So the thread waits for the oldest, and looks at the
-# others this often.
-_LOOK_S = 0.01
 # A thread that has had nothing to do for this time ends; the next future begins another one.
 _IDLE_S = 5.0
 
-# Operations that are looked after are polled this often.
-_POLL_S = 0.02
+# Somebody has waited for an operation by then, most of the time, and then nobody needs to be told of its end.
+_GRACE_S = 0.02
 
 Follow = Callable[[Waitable], None]
 
 
 class Follower:
-    """Calls back when operations have ended, from a thread of its own, which exists while there are any. Thread-safe."""
+    """Calls back when operations have ended, from a thread of its own, which exists while there are any and sleeps until it is told
+    of an end. Thread-safe."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._news: "queue.SimpleQueue[Optional[Tuple[Waitable, Follow]]]" = queue.SimpleQueue()  # None: close() was called
+        self._jobs: "queue.SimpleQueue[Optional[Callable[[], None]]]" = queue.SimpleQueue()  # None: close() was called
         self._lock = threading.Lock()
         self._thread: Optional[threading.Thread] = None
-        self._followed: List[Tuple[Waitable, Follow]] = []  # only the thread uses it
+        self._following = 0  # counts the operations that have not been called back for; the lock is held for a change
         self._is_closed = False
 
-    def follow(self, operation: Waitable, then: Follow) -> None:
-        """Calls then(operation) when it has ended."""
+    def follow(self, operation: Waitable, then: Follow, grace_s: float = 0.0) -> None:
+        """Calls then(operation) when it has ended. With `grace_s` that may be so much later, and who waits for the operation until then
+        is not slower for it."""
         with self._lock:
-            self._news.put((operation, then))
+            self._following += 1
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 self._thread.start()
+        if grace_s > 0:
+            self._jobs.put(partial(self._listen_later, operation, then, time.monotonic() + grace_s))
+        else:
+            self._listen(operation, then)
 
     def close(self) -> None:
         """Says that hardly any more operations come, so that the thread ends with the last one, and not _IDLE_S after it. It may be
         called at any moment, also while this thread is in another method."""
         self._is_closed = True
-        self._news.put(None)
+        self._jobs.put(None)
 
     # Is the thread. It refers to no operation that has ended while it waits for the next one.
     def _run(self) -> None:
         while True:
-            self._take_news()
-            if self._followed:
-                self._call_back()
+            is_following = self._following > 0
+            try:
+                job = self._jobs.get(block=is_following or not self._is_closed, timeout=None if is_following else _IDLE_S)
+            except queue.Empty:
+                with self._lock:
+                    if self._following == 0 and self._jobs.empty():
+                        self._thread = None
+                        return
                 continue
-            with self._lock:
-                if self._news.empty():
-                    self._thread = None
-                    return
+            if job is not None:
+                job()
+            del job
 
-    # Takes all that is new. Waits for it if there is nothing else to do.
-    def _take_news(self) -> None:
-        try:
-            while True:
-                one = self._news.get(block=not self._followed and not self._is_closed, timeout=_IDLE_S)
-                if one is not None:
-                    self._followed.append(one)
-        except queue.Empty:
-            pass
+    def _listen(self, operation: Waitable, then: Follow) -> None:
+        operation.when_ended(lambda: self._jobs.put(partial(self._look, operation, then)))
 
-    def _call_back(self) -> None:
-        self._followed[0][0].wait(_LOOK_S)
-        # Other threads may end operations at any moment, so each is looked at once.
-        looked_at = [(pair, pair[0].poll()) for pair in self._followed]
-        self._followed = [pair for pair, has_ended in looked_at if not has_ended]
-        for (operation, then), has_ended in looked_at:
-            if has_ended:
-                then(operation)
+    def _listen_later(self, operation: Waitable, then: Follow, due: float) -> None:
+        time.sleep(max(0.0, due - time.monotonic()))
+        self._listen(operation, then)
+
+    # What has told of its end may have several parts, of which another one begins now, or another thread may be finishing it.
+    def _look(self, operation: Waitable, then: Follow) -> None:
+        if not operation.poll():
+            self._listen(operation, then)
+            return
+        with self._lock:
+            self._following -= 1
+        then(operation)
 
 
 def _begin(operation: Operation, after: Operation) -> None:
     operation.begin_behind([after])
 
 
+def _ignore(_: Waitable) -> None:
+    pass
+
+
 class Watcher:
-    """Polls operations now and then, so that they go on although nobody waits for them. The thread that does so sleeps most of the
-    time, and those who do wait are not slower for it. Thread-safe."""
+    """Sees to it that operations go on although nobody waits for them. Those who do wait are not slower for it. Thread-safe."""
 
     def __init__(self, name: str) -> None:
-        self._name = name
-        self._lock = threading.Lock()
-        self._thread: Optional[threading.Thread] = None
-        self._watched: List[Waitable] = []
-        self._is_closed = False
+        self._follower = Follower(name)
 
     def watch(self, operation: Waitable) -> None:
-        """Polls the operation until it has ended."""
-        with self._lock:
-            self._watched.append(operation)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                self._thread.start()
+        """Polls the operation whenever it can go on, until it has ended."""
+        self._follower.follow(operation, _ignore, _GRACE_S)
 
     def close(self) -> None:
         """Says that hardly any more operations come, so that the thread ends with the last one."""
-        self._is_closed = True
-
-    # Is the thread.
-    def _run(self) -> None:
-        idle_since = time.monotonic()
-        while True:
-            time.sleep(_POLL_S)
-            with self._lock:
-                watched = list(self._watched)
-            _ = [one.poll() for one in watched]
-            with self._lock:
-                self._watched = [one for one in self._watched if not one.has_ended]
-                if watched:
-                    idle_since = time.monotonic()
-                elif not self._watched and (self._is_closed or time.monotonic() - idle_since > _IDLE_S):
-                    self._thread = None
-                    return
-            watched.clear()  # their tensors are not kept while the thread sleeps
+        self._follower.close()
 
 
 class LastOfNames:

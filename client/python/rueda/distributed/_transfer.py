@@ -57,6 +57,8 @@ class Transfer:
         self.source = self._ranks.index(rank)
         return True
 
+    def when_ended(self, tell: Callable[[], None]) -> None:
+        self._under_way.add_done_callback(lambda _: tell())
 
     def cancel(self) -> None:
         """Cancels the transfer: what has not been received will not be. It has no effect on what has been received."""
@@ -77,6 +79,9 @@ class Finished:
 
     def wait(self, timeout: Optional[float]) -> bool:
         return True
+
+    def when_ended(self, tell: Callable[[], None]) -> None:
+        tell()
 
 
 class All:
@@ -105,6 +110,19 @@ class All:
         deadline = None if timeout is None else time.monotonic() + timeout
         return all([part.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
                     for part in self._parts])
+
+    def when_ended(self, tell: Callable[[], None]) -> None:
+        parts = [part for part in self._parts if not part.has_ended]
+        others = iter(range(len(parts) - 1, -1, -1))  # next() says how many are left, to one thread at a time
+
+        def count() -> None:
+            if next(others) == 0:
+                tell()
+
+        for part in parts:
+            part.when_ended(count)
+        if not parts:
+            tell()
 
 
 class Repeated:
@@ -155,3 +173,11 @@ class Repeated:
         if self._failed is not None:
             return True
         return self._current.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+
+    def when_ended(self, tell: Callable[[], None]) -> None:
+        if self.has_ended:
+            tell()
+        elif self._again is not None:
+            self._first.when_ended(tell)  # poll() then goes on with it
+        else:
+            self._current.when_ended(tell)

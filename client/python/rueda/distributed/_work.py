@@ -6,7 +6,7 @@ import copy
 import sys
 from collections import deque
 from datetime import timedelta
-from typing import Any, Deque, List, Optional
+from typing import Any, Callable, Deque, List, Optional
 
 import torch
 from torch._C._distributed_c10d import Work as TorchWork
@@ -49,6 +49,9 @@ class _Ended:
 
     def wait(self, timeout: Optional[float]) -> bool:
         return True
+
+    def when_ended(self, tell: Callable[[], None]) -> None:
+        tell()
 
 
 def _let_tensors_go() -> None:
