@@ -68,9 +68,8 @@ TEST(ClientAllocation, ACallbackAllocatesNothing) {
   const auto reduce = [&] {
     const auto again = session.value()->submit_again({&tensor, 1}, &kOptions, "");
     const rueda_handle handle =
-        again
-            ? *again
-            : session.value()->submit({allreduce_of("t", data, data, kElements, 1.0)}).value();
+        again ? *again
+              : session.value()->submit({allreduce_of("t", data, data, kElements, 1.0)}).value();
     const int before = calls;
     ASSERT_TRUE(session.value()->then(handle, {count, &calls}).is_ok());
     while (calls == before) std::this_thread::yield();

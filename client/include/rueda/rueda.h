@@ -16,10 +16,10 @@
  * sleeps, and calls back, once rueda_then has been called. It links libc and libstdc++ alone.
  *
  * Memory: an allreduce reads `input` and writes `output` (they may be the same: in place) between
- * the submission and the end of its wait, or the call of its callback (rueda_then). The daemon reads
- * and writes buffers from rueda_alloc where they are; other memory is copied in at submission and
- * out in rueda_wait or before the callback (rueda_get_stats counts the bytes copied). The caller
- * owns all memory that it passes in.
+ * the submission and the end of its wait, or the call of its callback (rueda_then). The daemon
+ * reads and writes buffers from rueda_alloc where they are; other memory is copied in at submission
+ * and out in rueda_wait or before the callback (rueda_get_stats counts the bytes copied). The
+ * caller owns all memory that it passes in.
  *
  * Processes: a forked child of an initialised process cannot use the library (its calls return
  * RUEDA_ERR_INVALID_ARGUMENT, but rueda_shutdown 0) and does not disturb its parent. A process that

@@ -232,9 +232,9 @@ class Handle {
     detail::check(rueda_test(id_, &done));
     return done != 0;
   }
-  // Has `told` called when the operation has ended, by a thread of the library, and gives the handle
-  // up: nobody waits. rueda.h (rueda_then) says what `told` may do; it must not throw. If this call
-  // throws, `told` is not called, and the handle is as it was.
+  // Has `told` called when the operation has ended, by a thread of the library, and gives the
+  // handle up: nobody waits. rueda.h (rueda_then) says what `told` may do; it must not throw. If
+  // this call throws, `told` is not called, and the handle is as it was.
   void then(std::function<void(const Ended&)> told) {
     auto kept = std::make_unique<std::function<void(const Ended&)>>(std::move(told));
     detail::check(rueda_then(id_, &tell, kept.get()));

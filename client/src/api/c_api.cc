@@ -481,9 +481,8 @@ int rueda_timeline_stop(void) {
 }
 
 int rueda_wait(rueda_handle handle, int64_t timeout_ms, rueda_result* result) {
-  return with_session_to_wait("rueda_wait", [&](Session& session) {
-    return session.wait(handle, timeout_ms, result);
-  });
+  return with_session_to_wait(
+      "rueda_wait", [&](Session& session) { return session.wait(handle, timeout_ms, result); });
 }
 
 int rueda_wait_any(const rueda_handle* handles, size_t count, int64_t timeout_ms, size_t* index) {
@@ -550,7 +549,8 @@ int rueda_gather(const rueda_tensor* tensor, const int64_t* first_dims, int root
 
 int rueda_reduce_scatter(const rueda_tensor* tensor, const int64_t* first_dims,
                          const rueda_reduce_options* options, int64_t timeout_ms) {
-  return blocking("rueda_reduce_scatter", timeout_ms, rueda_reduce_scatter_async, tensor, first_dims, options);
+  return blocking("rueda_reduce_scatter", timeout_ms, rueda_reduce_scatter_async, tensor,
+                  first_dims, options);
 }
 
 int rueda_scatter(const rueda_tensor* tensor, const int64_t* first_dims, int root_rank,

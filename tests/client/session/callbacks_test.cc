@@ -277,8 +277,8 @@ TEST(CallbacksTest, AThreadThatWaitsAndTheCallbacksShareTheRing) {
     const rueda_handle waited = submit_barrier(*session, "waited");
     const rueda_handle called = submit_barrier(*session, "called");
     const auto before = static_cast<size_t>(2 * round);
-    ASSERT_TRUE(daemon.wait_for(
-        [&](const auto& counts) { return counts.submissions == 2 * round + 2; }));
+    ASSERT_TRUE(
+        daemon.wait_for([&](const auto& counts) { return counts.submissions == 2 * round + 2; }));
     const auto records = daemon.submissions();
     const auto add = [&] { ASSERT_TRUE(session->then(called, told.callback()).is_ok()); };
     if (round % 2 == 0) add();  // either may be the one that sleeps on the socket
@@ -517,8 +517,8 @@ TEST(CallbacksTest, AnElasticResetTellsOfWhatIsLeftAndBeginsAnew) {
     ASSERT_TRUE(session->then(first, told.callback()).is_ok());
     ASSERT_TRUE(session->then(second, told.callback()).is_ok());
     const int submissions = 2 * epoch + 2;
-    ASSERT_TRUE(daemon.wait_for(
-        [&](const auto& counts) { return counts.submissions == submissions; }));
+    ASSERT_TRUE(
+        daemon.wait_for([&](const auto& counts) { return counts.submissions == submissions; }));
     daemon.complete(daemon.submissions()[static_cast<size_t>(2 * epoch)].ticket);
     ASSERT_THAT(told.wait_for(1), SizeIs(1));
     EXPECT_EQ(session->detach(10).code(), Code::kTimeout);

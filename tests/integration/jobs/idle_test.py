@@ -11,7 +11,7 @@ import signal
 import time
 
 import harness
-from harness import IntegrationTest, rank, read_text, wait_until
+from harness import IntegrationTest, by_rank, rank, read_text, wait_until
 
 WINDOW_S = 10.0
 MOST = 0.001
@@ -59,12 +59,13 @@ class IdleTest(IntegrationTest):
                 return
         self.fail(f"not idle in {WINDOWS} windows of {WINDOW_S} s: {too_busy}")
 
-    def assert_job_is_idle(self, *flags):
+    def assert_job_is_idle(self, *flags, command=None, depths=(0, 0)):
         daemons = self.start_daemons("alpha", "beta")
-        job = self.start_job(daemons, [2, 2], rank("init", "steps:20:100000", "pause", "steps:3:1000", "shutdown"), flags)
+        command = command or rank("init", "steps:20:100000", "pause", "steps:3:1000", "shutdown")
+        job = self.start_job(daemons, [2, 2], command, flags)
         for number in range(4):
             job.wait_for(number, "^pausing")
-        self.assertTrue(wait_until(lambda: all(one.metric("rueda_queue_depth") == 0 for one in daemons)))
+        self.assertTrue(wait_until(lambda: tuple(one.metric("rueda_queue_depth") for one in daemons) == depths))
         self.assert_idle({f"daemon {one.node_id}": one.pid for one in daemons},
                          {f"rank {number}": job.pid_of(number) for number in range(4)})
         for number in range(4):
@@ -76,6 +77,13 @@ class IdleTest(IntegrationTest):
 
     def test_with_an_elastic_job_that_asks_for_nothing(self):
         self.assert_job_is_idle("--min-np", "1")
+
+    def test_with_threads_that_call_back(self):
+        """Those of three ranks sleep for the end of an operation, and that of the last one because there is none."""
+        self.assert_job_is_idle(
+            command=by_rank({3: rank("init", "then:2:20:1000", "pause", "told:late:5", "shutdown")},
+                            rank("init", "then:2:20:1000", "told:late:5", "pause", "shutdown")),
+            depths=(2, 1))
 
     def test_without_a_job(self):
         daemons = self.start_daemons("alpha", "beta")

@@ -18,6 +18,9 @@
 //   join, join_async     the latter without waiting
 //   twice:NAME:COUNT     submits a tensor again while it is in flight
 //   submit:NAME:COUNT[:ID]   submits, to a set where one is named, and does not wait
+//   then:CHAINS:N:COUNT  so many chains of N checked all-reduces of COUNT floats, each of which is
+//                        begun by the callback of the one before (rueda_then)
+//   told:NAME:COUNT      submits, and says "told NAME CODE: TEXT" when the callback is called
 //   pause                sleeps until SIGUSR1
 //   exit:CODE            ends at once
 //   quit:CODE            the same, without what runs at a program's end: a sanitizer takes long
@@ -26,6 +29,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <future>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -204,6 +208,70 @@ int submit(const Words& words, rueda_handle* handle) {
                         set};
   }();
   return rueda_allreduce_async(&tensor, nullptr, handle);
+}
+
+// All-reduces one after the other, each of which is begun by the callback of the one before.
+struct Chain {
+  std::string name;
+  int64_t left;
+  int64_t count;
+  Floats in{static_cast<size_t>(count)};
+  Floats out{static_cast<size_t>(count)};
+  std::promise<std::string> end{};  // gives the reason why it ended early, or ""
+
+  void next() {
+    const rueda_tensor tensor = {name.c_str(), in.data(), out.data(), &count, 1, RUEDA_FLOAT32};
+    const rueda_reduce_options options = {sizeof(options), RUEDA_SUM, 1.0, 1.0, 0};
+    rueda_handle handle = 0;
+    if (rueda_allreduce_async(&tensor, &options, &handle) != RUEDA_OK ||
+        rueda_then(handle, &Chain::on_end, this) != RUEDA_OK) {
+      end.set_value(rueda_last_error());
+    }
+  }
+  static void on_end(rueda_handle, int error, const rueda_result*, void* argument) {
+    auto* chain = static_cast<Chain*>(argument);
+    const auto size = static_cast<float>(rueda_size());
+    if (error != RUEDA_OK) return chain->end.set_value(rueda_last_error());
+    if (!chain->out.holds(size * (size + 1) / 2, size)) return chain->end.set_value("wrong result");
+    if (--chain->left == 0) return chain->end.set_value("");
+    chain->next();
+  }
+};
+
+bool run_chains(const std::string& action, const Words& words) {
+  // The last callback may not have returned when its chain has ended.
+  static auto& kept = *new std::vector<std::unique_ptr<Chain>>;
+  std::vector<Chain*> chains;
+  for (int64_t i = 0; i < std::atoll(words.at(1).c_str()); ++i) {
+    kept.emplace_back(new Chain{"chain" + std::to_string(i), std::atoll(words.at(2).c_str()),
+                                std::atoll(words.at(3).c_str())});
+    kept.back()->in.fill(static_cast<float>(rueda_rank() + 1));
+    chains.push_back(kept.back().get());
+  }
+  for (Chain* chain : chains) chain->next();
+  bool is_ok = true;
+  for (Chain* chain : chains) {
+    const std::string reason = chain->end.get_future().get();
+    if (reason.empty()) continue;
+    is_ok = false;
+    std::printf("error %s %s at %.6f: %s\n", action.c_str(), chain->name.c_str(), now_s(),
+                reason.c_str());
+  }
+  return is_ok && report(action, RUEDA_OK);
+}
+
+bool be_told(const std::string& action, const Words& words) {
+  rueda_handle handle = 0;
+  int code = submit(words, &handle);
+  static auto& names = *new std::vector<std::unique_ptr<std::string>>;  // callbacks use them
+  names.push_back(std::make_unique<std::string>(words.at(1)));
+  const auto tell = [](rueda_handle, int error, const rueda_result*, void* name) {
+    const std::string text = rueda_last_error();
+    std::printf("told %s %s: %s\n", static_cast<std::string*>(name)->c_str(),
+                rueda_error_name(error), text.c_str());
+  };
+  if (code == RUEDA_OK) code = rueda_then(handle, tell, names.back().get());
+  return report(action, code);
 }
 
 // Has four tensors under way at once, of so many floats each, with these priorities; reports which
@@ -448,6 +516,8 @@ bool perform(const std::string& action) {
     rueda_handle handle = 0;
     return report(action, submit(words, &handle));
   }
+  if (verb == "then") return run_chains(action, words);
+  if (verb == "told") return be_told(action, words);
   if (verb == "pause") {
     std::printf("pausing\n");
     sleep_until_signal();
