@@ -66,10 +66,8 @@ int with_session(Body body) {
 // Runs body(Session&) for a function that may wait.
 template <class Body>
 int with_session_to_wait(const char* function, Body body) {
-  return with_session([&](Session& session) -> Status {
-    if (Status status = check_may_wait(function); !status.is_ok()) return status;
-    return body(session);
-  });
+  if (Status status = check_may_wait(function); !status.is_ok()) return report(status);
+  return with_session(body);
 }
 
 // Returns a field of the process's place in the job, which is never negative, or the error.
