@@ -41,7 +41,8 @@ struct Ended {
   pid_t thread = 0;
 };
 
-// Collects what callbacks are told. `meanwhile` runs in each callback, before the end counts.
+// Collects what callbacks are told; it outlives the session. `meanwhile` runs in each callback,
+// before the end counts.
 class Told {
  public:
   Callback callback() { return {&Told::tell, this}; }
@@ -110,12 +111,12 @@ std::vector<rueda_handle> handles_of(const std::vector<Ended>& ends) {
 
 TEST(CallbacksTest, ACallbackTakesThePlaceOfTheWait) {
   FakeDaemon daemon({.completes = false});
+  Told told;
   auto session = attach(daemon);
   const std::vector<float> in(1000, 3.0f);
   std::vector<float> out(1000);
   const rueda_handle handle =
       session->submit({allreduce_of("t", in.data(), out.data(), 1000, 2.0)}).value();
-  Told told;
   told.meanwhile = [&](rueda_handle) { EXPECT_THAT(out, Each(6.0f)) << "foreign memory"; };
   ASSERT_TRUE(session->then(handle, told.callback()).is_ok());
   EXPECT_FALSE(session->test(handle).value());
@@ -135,8 +136,8 @@ TEST(CallbacksTest, ACallbackTakesThePlaceOfTheWait) {
 
 TEST(CallbacksTest, WhatHasEndedBeforeIsToldOfToo) {
   FakeDaemon daemon;
-  auto session = attach(daemon);
   Told told;
+  auto session = attach(daemon);
   for (int i = 0; i < 100; ++i) {
     const rueda_handle handle = submit_barrier(*session, "x");
     while (!session->test(handle).value()) std::this_thread::yield();
@@ -148,8 +149,8 @@ TEST(CallbacksTest, WhatHasEndedBeforeIsToldOfToo) {
 // The thread sleeps on the socket because of another operation, and nothing comes there.
 TEST(CallbacksTest, WhatHasEndedBeforeIsToldOfWhileTheThreadSleepsForAnother) {
   FakeDaemon daemon({.completes = false});
-  auto session = attach(daemon);
   Told told;
+  auto session = attach(daemon);
   const rueda_handle sleeps_for = submit_barrier(*session, "later");
   const rueda_handle first = submit_barrier(*session, "first");
   ASSERT_TRUE(daemon.wait_for([](const auto& counts) { return counts.submissions == 2; }));
@@ -164,8 +165,8 @@ TEST(CallbacksTest, WhatHasEndedBeforeIsToldOfWhileTheThreadSleepsForAnother) {
 
 TEST(CallbacksTest, AHandleHasOneCallbackOrIsWaitedFor) {
   FakeDaemon daemon({.completes = false});
-  auto session = attach(daemon);
   Told told;
+  auto session = attach(daemon);
   const rueda_handle handle = submit_barrier(*session, "x");
   ASSERT_TRUE(session->then(handle, told.callback()).is_ok());
   const Status twice = session->then(handle, told.callback());
@@ -197,8 +198,8 @@ TEST(CallbacksTest, AHandleHasOneCallbackOrIsWaitedFor) {
 
 TEST(CallbacksTest, ThoseWhoWaitedInVainMayBeToldOfTheEnd) {
   FakeDaemon daemon({.completes = false});
-  auto session = attach(daemon);
   Told told;
+  auto session = attach(daemon);
   const rueda_handle handle = submit_barrier(*session, "x");
   EXPECT_EQ(session->wait(handle, 1, nullptr).code(), Code::kTimeout);
   ASSERT_TRUE(session->then(handle, told.callback()).is_ok());
@@ -208,8 +209,8 @@ TEST(CallbacksTest, ThoseWhoWaitedInVainMayBeToldOfTheEnd) {
 
 TEST(CallbacksTest, CallbacksComeInTheOrderOfTheEnds) {
   FakeDaemon daemon({.completes = false});
-  auto session = attach(daemon);
   Told told;
+  auto session = attach(daemon);
   std::vector<rueda_handle> handles;
   for (int i = 0; i < 20; ++i) {
     handles.push_back(submit_barrier(*session, "b" + std::to_string(i)));
@@ -230,8 +231,8 @@ TEST(CallbacksTest, CallbacksComeInTheOrderOfTheEnds) {
 
 TEST(CallbacksTest, AnErrorComesWithItsSentence) {
   FakeDaemon daemon({.completes = false});
-  auto session = attach(daemon);
   Told told;
+  auto session = attach(daemon);
   const rueda_handle handle = submit_barrier(*session, "x");
   const rueda_handle fine = submit_barrier(*session, "fine");
   ASSERT_TRUE(session->then(handle, told.callback()).is_ok());
@@ -249,9 +250,9 @@ TEST(CallbacksTest, AnErrorComesWithItsSentence) {
 
 TEST(CallbacksTest, AGroupIsToldOfOnceWhenAllOfItHasEnded) {
   FakeDaemon daemon({.completes = false});
+  Told told;
   auto session = attach(daemon);
   std::vector<float> a(10, 1.0f), b(10, 2.0f);
-  Told told;
   const rueda_handle handle = session
                                   ->submit({allreduce_of("a", a.data(), a.data(), 10, 2.0),
                                             allreduce_of("b", b.data(), b.data(), 10, 2.0)})
@@ -299,11 +300,11 @@ TEST(CallbacksTest, AThreadThatWaitsAndTheCallbacksShareTheRing) {
 
 TEST(CallbacksTest, ACallbackBeginsTheNextTenThousandTimes) {
   FakeDaemon daemon;
+  Gate end;
   auto session = attach(daemon);
   constexpr int kTimes = 10'000;
   auto* data = static_cast<float*>(session->allocate(64).value());
   data[0] = 0.0f;
-  Gate end;
   struct Chain {
     Session& session;
     float* data;
@@ -331,9 +332,9 @@ TEST(CallbacksTest, ACallbackBeginsTheNextTenThousandTimes) {
 
 TEST(CallbacksTest, ACallbackThatSubmitsWaitsForRoom) {
   FakeDaemon daemon({.submission_capacity = 2, .completion_capacity = 2});
-  auto session = attach(daemon);
   Told inner;
   Told outer;
+  auto session = attach(daemon);
   outer.meanwhile = [&](rueda_handle) {
     for (int i = 0; i < 20; ++i) {
       const rueda_handle handle = submit_barrier(*session, "inner" + std::to_string(i));
@@ -347,10 +348,10 @@ TEST(CallbacksTest, ACallbackThatSubmitsWaitsForRoom) {
 
 TEST(CallbacksTest, ManyThreadsWaitTestAndAreToldAtOnce) {
   FakeDaemon daemon({.submission_capacity = 256, .completion_capacity = 256});
+  Told told;
   auto session = attach(daemon);
   constexpr int kThreads = 8;
   constexpr int kEach = 400;
-  Told told;
   std::vector<std::thread> threads;
   std::atomic<size_t> expected{0};
   for (int number = 0; number < kThreads; ++number) {
@@ -383,8 +384,8 @@ TEST(CallbacksTest, ManyThreadsWaitTestAndAreToldAtOnce) {
 
 TEST(CallbacksTest, TheDaemonsDeathIsToldOfOnceForEach) {
   FakeDaemon daemon({.completes = false});
-  auto session = attach(daemon);
   Told told;
+  auto session = attach(daemon);
   for (int i = 0; i < 20; ++i) {
     const rueda_handle handle = submit_barrier(*session, "b" + std::to_string(i));
     ASSERT_TRUE(session->then(handle, told.callback()).is_ok());
@@ -405,8 +406,8 @@ TEST(CallbacksTest, TheDaemonsDeathIsToldOfOnceForEach) {
 
 TEST(CallbacksTest, AFailedJobIsToldOfWithItsReason) {
   FakeDaemon daemon({.completes = false});
-  auto session = attach(daemon);
   Told told;
+  auto session = attach(daemon);
   const rueda_handle handle = submit_barrier(*session, "x");
   const rueda_handle unheard = submit_barrier(*session, "unheard");
   ASSERT_TRUE(session->then(handle, told.callback()).is_ok());
@@ -427,8 +428,8 @@ TEST(CallbacksTest, AFailedJobIsToldOfWithItsReason) {
 TEST(CallbacksTest, TheThreadWakesWhoeverReadsThatTheJobHasFailed) {
   for (int round = 0; round < 30; ++round) {
     FakeDaemon daemon({.completes = false});
-    auto session = attach(daemon);
     Told told;
+    auto session = attach(daemon);
     ASSERT_TRUE(session->then(submit_barrier(*session, "x"), told.callback()).is_ok());
     std::atomic<bool> stops{false};
     std::thread asker([&] {
@@ -443,8 +444,8 @@ TEST(CallbacksTest, TheThreadWakesWhoeverReadsThatTheJobHasFailed) {
 
 TEST(CallbacksTest, AShutdownTellsOfWhatIsLeft) {
   FakeDaemon daemon({.completes = false});
-  auto session = attach(daemon);
   Told told;
+  auto session = attach(daemon);
   for (int i = 0; i < 20; ++i) {
     const rueda_handle handle = submit_barrier(*session, "b" + std::to_string(i));
     ASSERT_TRUE(session->then(handle, told.callback()).is_ok());
@@ -458,9 +459,9 @@ TEST(CallbacksTest, AShutdownTellsOfWhatIsLeft) {
 
 TEST(CallbacksTest, AShutdownWaitsForACallbackThatIsRunning) {
   FakeDaemon daemon;
-  auto session = attach(daemon);
   Told told;
   Gate gate;
+  auto session = attach(daemon);
   told.meanwhile = [&](rueda_handle) { gate.pass(); };
   const rueda_handle handle = submit_barrier(*session, "x");
   ASSERT_TRUE(session->then(handle, told.callback()).is_ok());
@@ -475,8 +476,8 @@ TEST(CallbacksTest, AShutdownWaitsForACallbackThatIsRunning) {
 
 TEST(CallbacksTest, AfterTheShutdownNothingIsSubmittedAndNobodyIsToldOfAnything) {
   FakeDaemon daemon({.completes = false});
-  auto session = attach(daemon);
   Told told;
+  auto session = attach(daemon);
   Code submitted{};
   told.meanwhile = [&](rueda_handle) {
     submitted = session->submit({check_barrier("more").value()}).status().code();
@@ -492,8 +493,8 @@ TEST(CallbacksTest, AfterTheShutdownNothingIsSubmittedAndNobodyIsToldOfAnything)
 
 TEST(CallbacksTest, ASessionThatIsDestroyedTellsOfWhatIsLeft) {
   FakeDaemon daemon({.completes = false});
-  auto session = attach(daemon);
   Told told;
+  auto session = attach(daemon);
   ASSERT_TRUE(session->then(submit_barrier(*session, "x"), told.callback()).is_ok());
   session.reset();
   ASSERT_THAT(told.all(), SizeIs(1));
@@ -533,10 +534,10 @@ TEST(CallbacksTest, AnElasticResetTellsOfWhatIsLeftAndBeginsAnew) {
 
 TEST(CallbacksTest, AProcessWithoutCallbacksHasNoThread) {
   FakeDaemon daemon;
+  Told told;
   auto session = attach(daemon);
   EXPECT_TRUE(session->wait(submit_barrier(*session, "x"), 20'000, nullptr).is_ok());
   EXPECT_EQ(callback_threads(), 0);
-  Told told;
   for (int i = 0; i < 3; ++i) {
     ASSERT_TRUE(session->then(submit_barrier(*session, "x"), told.callback()).is_ok());
     told.wait_for(static_cast<size_t>(i) + 1);
@@ -552,9 +553,9 @@ void count_call(rueda_handle, int, const rueda_result*, void* count) {
 
 TEST(CallbacksTest, WhatIsTakenBackMayBeWaitedFor) {
   FakeDaemon daemon({.completes = false});
-  auto session = attach(daemon);
   Told told;
   std::atomic<int> calls{0};
+  auto session = attach(daemon);
   const rueda_handle kept = submit_barrier(*session, "kept");
   const rueda_handle taken = submit_barrier(*session, "taken");
   ASSERT_TRUE(session->then(kept, told.callback()).is_ok());
@@ -569,15 +570,15 @@ TEST(CallbacksTest, WhatIsTakenBackMayBeWaitedFor) {
 
 TEST(CallbacksTest, WhatHasEndedBehindARunningCallbackCanBeTakenBack) {
   FakeDaemon daemon;
-  auto session = attach(daemon);
   Told told;
   Gate gate;
   Gate runs;
+  std::atomic<int> calls{0};
+  auto session = attach(daemon);
   told.meanwhile = [&](rueda_handle) {
     runs.open();
     gate.pass();
   };
-  std::atomic<int> calls{0};
   ASSERT_TRUE(session->then(submit_barrier(*session, "x"), told.callback()).is_ok());
   runs.pass();
   const rueda_handle behind = submit_barrier(*session, "behind");
@@ -594,10 +595,10 @@ TEST(CallbacksTest, WhatHasEndedBehindARunningCallbackCanBeTakenBack) {
 
 TEST(CallbacksTest, TakingBackWaitsForACallThatIsUnderWay) {
   FakeDaemon daemon;
-  auto session = attach(daemon);
   Told told;
   Gate runs;
   std::atomic<bool> has_returned{false};
+  auto session = attach(daemon);
   told.meanwhile = [&](rueda_handle) {
     runs.open();
     for (int i = 0; i < 1000; ++i) std::this_thread::yield();
@@ -613,9 +614,9 @@ TEST(CallbacksTest, TakingBackWaitsForACallThatIsUnderWay) {
 // The thread had awaited only what was taken back; it must see what comes later.
 TEST(CallbacksTest, AfterTakingBackOthersAreToldOf) {
   FakeDaemon daemon({.completes = false});
-  auto session = attach(daemon);
   Told told;
   std::atomic<int> calls{0};
+  auto session = attach(daemon);
   const rueda_handle taken = submit_barrier(*session, "taken");
   ASSERT_TRUE(session->then(taken, {&count_call, &calls}).is_ok());
   session->take_back(&count_call);
