@@ -167,6 +167,8 @@ class Operation:
                 self._end(error_for(error.code, f"{self.what}: {error}"))
             finally:
                 self._waiting.release()
+            if self._outcome is not None:  # who was told meanwhile found the lock held, and could not finish the operation
+                self._see_to_tells()
 
     # Is called by librueda's thread.
     def _on_told(self, code: int, text: str) -> None:

@@ -273,6 +273,25 @@ class OperationTest(unittest.TestCase):
         self.librueda.end(1)
         self.assertTrue(told.is_set())
 
+    def test_an_end_that_comes_while_librueda_is_asked_to_tell_of_it(self):
+        """Who was told looked while the thread that had asked still held the operation, and was never told again."""
+        def tell_at_once(_, told):
+            teller = threading.Thread(target=told, args=(0, ""))
+            teller.start()
+            teller.join()
+            return True
+
+        def look():
+            looks.append(operation.poll())
+            if not looks[-1]:
+                operation.when_ended(look)
+
+        operation, looks = self.operation(), []
+        operation.begin()
+        with unittest.mock.patch.object(_operation._then, "call_when_ended", tell_at_once):
+            operation.when_ended(look)
+        self.assertEqual(looks, [False, True])
+
     def test_an_operation_that_has_not_begun_tells_of_its_end(self):
         operation, told = self.operation(), End()
         operation.when_ended(told.set)
