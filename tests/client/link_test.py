@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Tests that librueda, which lives inside other people's processes, needs nothing but libc and libstdc++, and shows no symbol but
 its own. It loads nothing but a GPU's driver, and starts no thread but for streams that wait
-(docs/decisions/0052-tensors-in-device-memory.md). Usage: link_test.py LIBRUEDA"""
+(docs/decisions/0052-tensors-in-device-memory.md) and for callbacks (docs/decisions/0091-told-of-an-end.md). Usage: link_test.py LIBRUEDA"""
 
 import re
 import subprocess
@@ -12,7 +12,7 @@ ALLOWED = re.compile(r"^(libstdc\+\+|libgcc_s|libm|libc|ld-linux[-\w]*)\.so\.\d+
 # These calls are allowed in these files alone. allocator_hook.cc asks for libraries that are loaded, and loads none.
 SOURCES = Path(__file__).resolve().parents[2] / "client" / "src"
 ONLY_IN = {r"\bdlopen\(": ("device/cuda_driver.cc", "device/allocator_hook.cc"),
-           r"\bstd::j?thread\(": ("session/device_session.cc",), r"\bstd::async\b|\bpthread_create\b": ()}
+           r"\bstd::j?thread\(": ("session/callbacks.cc", "session/device_session.cc"), r"\bstd::async\b|\bpthread_create\b": ()}
 # Every C++ library has these, whether it wants them or not: inline tables of standard types.
 STANDARD = re.compile(r"^_Z(TV|TI|TS|N)?(N?St|NKSt|St)")
 
