@@ -76,7 +76,7 @@ void Callbacks::run() {
   for (;;) {
     phase_ = Phase::kAtWork;
     if (first_ended_ != nullptr) {
-      call_first(lock);
+      call_first();
     } else if (awaited_ > 0) {
       phase_ = Phase::kInLink;
       // No ticket is named to the daemon, and nobody yields: a program that is told of an end does
@@ -95,7 +95,7 @@ void Callbacks::run() {
   }
 }
 
-void Callbacks::call_first(MutexLock& lock) {
+void Callbacks::call_first() {
   Handle& handle = *first_ended_;
   first_ended_ = handle.next;
   if (first_ended_ == nullptr) last_ended_ = nullptr;
@@ -104,12 +104,13 @@ void Callbacks::call_first(MutexLock& lock) {
   called_ = callback.function;
   rueda_result result{};
   const Status error = end_handle_(handle, result);
-  lock.unlock();
-  clear_last_error();
-  g_is_in_callback = true;
-  callback.function(id, error.is_ok() ? RUEDA_OK : report(error), &result, callback.argument);
-  g_is_in_callback = false;
-  lock.lock();
+  {
+    const MutexUnlock unlock(link_.mutex());
+    clear_last_error();
+    g_is_in_callback = true;
+    callback.function(id, error.is_ok() ? RUEDA_OK : report(error), &result, callback.argument);
+    g_is_in_callback = false;
+  }
   called_ = nullptr;
   has_returned_.notify_all();
 }

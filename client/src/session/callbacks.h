@@ -61,7 +61,7 @@ class Callbacks {
   Status start() RUEDA_REQUIRES(session_mutex);
   void run() RUEDA_EXCLUDES(session_mutex);
   // Ends the first of the handles that have ended, and calls back. It gives the mutex up meanwhile.
-  void call_first(MutexLock& lock) RUEDA_REQUIRES(session_mutex);
+  void call_first() RUEDA_REQUIRES(session_mutex);
   void append(Handle& handle) RUEDA_REQUIRES(session_mutex);
   // Wakes the thread if it sleeps, because there is something to be done.
   void wake() RUEDA_REQUIRES(session_mutex);
