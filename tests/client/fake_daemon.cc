@@ -375,6 +375,16 @@ void FakeDaemon::damage_completion_ring() {
   ring_bell(client_doorbell_.get());
 }
 
+void FakeDaemon::damage_submission_ring() {
+  std::lock_guard lock(mutex_);
+  atomic(ring(submission_ring_.data).head).store(uint64_t{1} << 60);
+}
+
+bool FakeDaemon::is_client_asleep() {
+  std::lock_guard lock(mutex_);
+  return std::atomic_ref(ring(completion_ring_.data).consumer_waiting).load() != 0;
+}
+
 void FakeDaemon::drop() {
   std::lock_guard lock(mutex_);
   ::shutdown(connection_.get(), SHUT_RDWR);

@@ -73,6 +73,10 @@ class FakeDaemon {
   void fail_job(int32_t code, const std::string& text);
   // Writes an impossible tail into the completion ring.
   void damage_completion_ring();
+  // Writes an impossible head into the submission ring, and tells nobody.
+  void damage_submission_ring();
+  // Returns whether the client has said that it sleeps until a completion comes.
+  bool is_client_asleep();
   // Closes the connection without a word, as a death does.
   void drop();
   void send_raw(const void* bytes, size_t size);

@@ -442,6 +442,26 @@ TEST(CallbacksTest, TheThreadWakesWhoeverReadsThatTheJobHasFailed) {
   }
 }
 
+// Who slept on the socket slept on: nothing came there.
+TEST(CallbacksTest, WhoFindsTheSessionOverWakesThoseWhoSleep) {
+  FakeDaemon daemon({.completes = false});
+  Told told;
+  auto session = attach(daemon);
+  const rueda_handle waited = submit_barrier(*session, "waited");
+  std::thread waiter(
+      [&] { EXPECT_EQ(session->wait(waited, -1, nullptr).code(), Code::kInternal); });
+  ASSERT_TRUE(session->then(submit_barrier(*session, "x"), told.callback()).is_ok());
+  ASSERT_TRUE(daemon.wait_for([](const auto& counts) { return counts.submissions == 2; }));
+  while (!daemon.is_client_asleep()) std::this_thread::yield();
+  daemon.damage_submission_ring();
+  submit_barrier(*session, "x");
+  const std::vector<Ended> ends = told.wait_for(1);
+  ASSERT_THAT(ends, SizeIs(1));
+  EXPECT_EQ(ends[0].error, RUEDA_ERR_INTERNAL);
+  EXPECT_THAT(ends[0].text, HasSubstr("submission ring is damaged"));
+  waiter.join();
+}
+
 TEST(CallbacksTest, AShutdownTellsOfWhatIsLeft) {
   FakeDaemon daemon({.completes = false});
   Told told;
