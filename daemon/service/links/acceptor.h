@@ -36,7 +36,7 @@ struct AcceptorLimits {
   double arrivals_a_second = 120;
   // What calls a stranger may make at once, and a second, in units of may_call().
   double calls = 64;
-  double calls_a_second = 8;
+  double calls_a_second = 20;
   std::chrono::milliseconds retry =
       std::chrono::milliseconds(100);  // The pause after descriptors have run out.
 };
