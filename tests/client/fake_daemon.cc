@@ -253,6 +253,7 @@ void FakeDaemon::attach_locked(const rueda_abi_attach& attach) {
   UniqueFd completion_fd = make_memfd(completion_bytes, options_.seals_rings);
   submission_ring_ = {map_fd(submission_fd.get(), submission_bytes), submission_bytes};
   completion_ring_ = {map_fd(completion_fd.get(), completion_bytes), completion_bytes};
+  submissions_taken_ = 0;
   daemon_doorbell_ = UniqueFd(::eventfd(0, EFD_CLOEXEC));
   client_doorbell_ = UniqueFd(::eventfd(0, EFD_CLOEXEC));
   send_locked(
@@ -273,8 +274,8 @@ void FakeDaemon::attach_locked(const rueda_abi_attach& attach) {
 
 void FakeDaemon::drain_submissions_locked() {
   rueda_abi_ring& header = ring(submission_ring_.data);
-  uint64_t head = header.head;
-  uint64_t tail = atomic(header.tail).load(std::memory_order_acquire);
+  uint64_t& head = submissions_taken_;  // like the daemon, it trusts its own index alone
+  const uint64_t tail = atomic(header.tail).load(std::memory_order_acquire);
   for (; head != tail; ++head) {
     rueda_abi_submission record;
     std::memcpy(&record,

@@ -107,6 +107,7 @@ class FakeDaemon {
   bool is_detached_ = false;
   UniqueFd listener_, wakeup_, connection_, daemon_doorbell_, client_doorbell_;
   Mapping submission_ring_, completion_ring_;
+  uint64_t submissions_taken_ = 0;
   std::map<uint32_t, Mapping> arenas_;
   std::vector<rueda_abi_intern> tensors_;
   std::vector<rueda_abi_submission> seen_;
