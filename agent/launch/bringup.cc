@@ -144,6 +144,7 @@ void Bringup::start_daemons() {
   const Result<std::vector<std::vector<Rank>>> blocks = deal_evenly(options_.ranks, count);
   if (!blocks.is_ok()) return fail(blocks.status().message());
   is_daemon_ready_.assign(static_cast<size_t>(count), false);
+  overdue_.assign(static_cast<size_t>(count), "");
   awaits_certificate_ = options_.nnodes > 1 && !has_flag(options_.daemon_args, "--tls-dir") &&
                         !has_flag(options_.daemon_args, "--insecure");
   for (int i = 0; i < count; ++i) {
@@ -210,8 +211,10 @@ void Bringup::revive(size_t index, std::function<void(Status)> done) {
   if (daemons_.empty()) return done(Status::ok());
   if (daemons_[index]->is_running()) {
     daemons_[index]->send_signal(SIGKILL);
-    return done({Code::kUnavailable, "the daemon of before has not ended yet"});
+    const std::string& why = overdue_[index];
+    return done({Code::kUnavailable, why.empty() ? "the daemon of before has not ended yet" : why});
   }
+  overdue_[index].clear();
   requests_[index].control_port = port_of(local_nodes_[index].control_address);
   requests_[index].http_port = port_of(local_nodes_[index].http_address);
   is_daemon_ready_[index] = false;
@@ -220,6 +223,12 @@ void Bringup::revive(size_t index, std::function<void(Status)> done) {
   if (!started.is_ok()) return done(started);
   revivals_[index] = std::move(done);
   events_.on_daemon_started(*daemons_[index]);
+}
+
+void Bringup::give_up_daemon(size_t index, const std::string& why) {
+  if (daemons_.empty()) return;
+  overdue_[index] = why;
+  daemons_[index]->send_signal(SIGKILL);
 }
 
 // The launchers meet as soon as their daemons can be reached, which serve when they have met.

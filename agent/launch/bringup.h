@@ -70,6 +70,9 @@ class Bringup {
   // find it. `done` is called once it serves, or its start has failed. A daemon that is not private
   // is found where it was: `done` is called at once.
   void revive(size_t index, std::function<void(Status)> done);
+  // Kills the node's private daemon, which has not done in time what `why` says. Until it has
+  // ended, that is why another cannot be started.
+  void give_up_daemon(size_t index, const std::string& why);
   void signal_daemons(int signal);
   bool has_running_daemons() const;
   void resume_output();
@@ -122,6 +125,7 @@ class Bringup {
   std::vector<std::unique_ptr<PrivateDaemon>> daemons_;
   std::map<size_t, std::function<void(Status)>> revivals_;  // By index, while one is under way.
   std::vector<bool> is_daemon_ready_;
+  std::vector<std::string> overdue_;  // By daemon: what it has not done in time.
   // If true, this node's daemon is private, and waits for its certificate until the launchers have
   // met.
   bool awaits_certificate_ = false;

@@ -370,10 +370,11 @@ void Launcher::limit_revival(size_t index) {
         ++late.attempt;
         ++late.number;  // What the link still says is nobody's any more.
         if (late.link) late.link->cancel();
-        apply(supervisor_.on_revival_failed(bringup_.local_nodes()[index].node_id,
-                                            "it has not taken the job within " +
-                                                std::to_string(options_.start_timeout_ms / 1000) +
-                                                " s (--start-timeout)",
+        const std::string why = "it has not taken the job within " +
+                                std::to_string(options_.start_timeout_ms / 1000) +
+                                " s (--start-timeout)";
+        bringup_.give_up_daemon(index, why);
+        apply(supervisor_.on_revival_failed(bringup_.local_nodes()[index].node_id, why,
                                             steady_now_ms()));
       });
 }
