@@ -68,11 +68,14 @@ void Supervisor::begin_ending(int exit_code, Actions& out) {
   out.emplace_back(StartTimer{grace_ms_});
 }
 
+std::string Supervisor::end_of(Rank rank, const ExitStatus& status) const {
+  const RankState& state = ranks_.at(rank);
+  return "rank " + std::to_string(rank.value) + " (pid " + std::to_string(state.pid) +
+         ") on node " + state.node_id + " " + status.to_string();
+}
+
 void Supervisor::on_rank_failed(Rank rank, const ExitStatus& status, Actions& out) {
-  const RankState& state = ranks_[rank];
-  const std::string text = "rank " + std::to_string(rank.value) + " (pid " +
-                           std::to_string(state.pid) + ") on node " + state.node_id + " " +
-                           status.to_string();
+  const std::string text = end_of(rank, status);
   if (phase_ == Phase::kRunning || phase_ == Phase::kStarting) {
     culprit_ = rank;
     out.emplace_back(Say{text + "; ending the job"});
@@ -82,12 +85,33 @@ void Supervisor::on_rank_failed(Rank rank, const ExitStatus& status, Actions& ou
     exit_code_ = status.shell_code();
     // The other ranks fail with the error that they were told; the code of the rank that was blamed
     // says more.
-    if (!suspect_ || *suspect_ == rank) {
-      wants_rank_code_ = false;
-      culprit_ = rank;
-      out.emplace_back(Say{text});
-    }
+    if (!suspect_ || *suspect_ == rank) blame(rank, status, out);
   }
+}
+
+void Supervisor::blame(Rank rank, const ExitStatus& status, Actions& out) {
+  exit_code_ = status.shell_code();
+  wants_rank_code_ = false;
+  // Whoever was blamed before is one of the others.
+  if (culprit_ && *culprit_ != rank) ++ended_alone_count_;
+  culprit_ = rank;
+  out.emplace_back(Say{end_of(rank, status)});
+}
+
+Actions Supervisor::on_other_blamed(const JobFailure& failure) {
+  Actions out;
+  const bool is_other = culprit_ && failure.origin_rank && *failure.origin_rank != *culprit_;
+  if (phase_ != Phase::kGrace || !is_other || is_ended_by_request_) return out;
+  const auto found = ranks_.find(*failure.origin_rank);
+  if (found == ranks_.end()) return out;
+  if (found->second.is_running) {
+    suspect_ = failure.origin_rank;
+    wants_rank_code_ = true;
+  } else if (found->second.failure) {
+    --ended_alone_count_;  // It was counted as one of the others.
+    blame(found->first, *found->second.failure, out);
+  }
+  return out;
 }
 
 // --- Elastic jobs --------------------------------------------------------------------------------
@@ -324,7 +348,10 @@ Actions Supervisor::on_rank_exit(Rank rank, const ExitStatus& status, int64_t no
       return out;
     }
   }
-  if (state.sent_signal == 0 && !status.is_success()) on_rank_failed(rank, status, out);
+  if (state.sent_signal == 0 && !status.is_success()) {
+    state.failure = status;
+    on_rank_failed(rank, status, out);
+  }
   if (phase_ > Phase::kRunning && culprit_ != rank) {
     if (state.sent_signal == 0) {
       ++ended_alone_count_;
@@ -358,7 +385,7 @@ Actions Supervisor::on_job_failed(const std::string& reporting_node, const JobFa
   const std::string line = "the daemon of node " + reporting_node + " reports: " + failure.text;
   if (failure.is_by_request) return on_ended_by_request(line);
   if (phase_ == Phase::kStarting) return on_start_failed(1, line);
-  if (phase_ != Phase::kRunning) return {};
+  if (phase_ != Phase::kRunning) return on_other_blamed(failure);
   Actions out;
   out.emplace_back(Say{line + "; ending the job"});
   begin_ending(1, out);

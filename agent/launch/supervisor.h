@@ -190,7 +190,9 @@ class Supervisor {
     bool has_ended_well = false;
     bool awaits_restart = false;
     bool is_unneeded = false;
-    bool is_unwanted = false;      // Its slot is not the job's any more.
+    bool is_unwanted = false;  // Its slot is not the job's any more.
+    // How it has ended badly by itself, if it has.
+    std::optional<ExitStatus> failure;
     std::vector<int64_t> died_ms;  // When it died, within the last kRestartWindowMs.
   };
 
@@ -206,6 +208,11 @@ class Supervisor {
   void signal_running_ranks(int signal, Actions& out);
   void begin_ending(int exit_code, Actions& out);
   void on_rank_failed(Rank rank, const ExitStatus& status, Actions& out);
+  std::string end_of(Rank rank, const ExitStatus& status) const;
+  // Says that the end of the job came of this rank, whose code is the launcher's.
+  void blame(Rank rank, const ExitStatus& status, Actions& out);
+  // A rank's end has ended the job, and now a daemon says that another one's did.
+  Actions on_other_blamed(const JobFailure& failure);
   // Somebody has ended the job, as ranks may have shown already by their own ends.
   Actions on_ended_by_request(const std::string& line);
   // A rank of an elastic job died while the job runs. Returns false if the job cannot go on.

@@ -171,6 +171,35 @@ TEST_F(SupervisorTest, ABlamedRankGivesTheCodeEvenIfOthersAreSeenToEndFirst) {
   EXPECT_EQ(finish(), 137);
 }
 
+// The others once gave the code where they were quick to fail with the error that they were told.
+TEST_F(SupervisorTest, ABlamedRankGivesTheCodeEvenIfItsReportComesAfterAnotherHasEnded) {
+  start(3);
+  EXPECT_THAT(said(exit(0, exited(3))), HasSubstr("rank 0 (pid 100)"));
+  EXPECT_EQ(said(supervisor_.on_job_failed("n0", {"rank 2 has gone", "n1", Rank(2)})), "");
+  EXPECT_EQ(said(exit(2, exited(7))), "rank 2 (pid 102) on node n1 exited with status 7\n");
+  exit(1, exited(3));
+  EXPECT_EQ(finish(), 7);
+}
+
+TEST_F(SupervisorTest, ABlamedRankGivesTheCodeEvenIfItsReportComesAfterItHasEnded) {
+  start(3);
+  exit(0, exited(3));
+  EXPECT_EQ(said(exit(2, exited(7))), "");
+  EXPECT_EQ(said(supervisor_.on_job_failed("n0", {"rank 2 has gone", "n1", Rank(2)})),
+            "rank 2 (pid 102) on node n1 exited with status 7\n");
+  EXPECT_EQ(said(exit(1, exited(3))), "2 other ranks ended: 2 by itself\n");
+  EXPECT_EQ(finish(), 7);
+}
+
+TEST_F(SupervisorTest, WhoHasEndedTheJobIsBlamedThoughADaemonReportsIt) {
+  start(2);
+  exit(0, exited(3));
+  EXPECT_EQ(said(supervisor_.on_job_failed("n0", {"rank 0 has gone", "n0", Rank(0)})), "");
+  EXPECT_EQ(said(supervisor_.on_job_failed("n0", {"rank 9 has gone", "n2", Rank(9)})), "");
+  exit(1, exited(4));
+  EXPECT_EQ(finish(), 3);
+}
+
 TEST_F(SupervisorTest, PassesTheUsersSignalOnAndThenKills) {
   start(2);
   const Actions passed = supervisor_.on_signal(SIGINT);
