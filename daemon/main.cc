@@ -311,8 +311,7 @@ Result<CredentialsPtr> await_credentials(Config& config, service::Listener& cont
   const nlohmann::json port = {{"control", join_address(config.listen_host, control.port)}};
   const std::string text = port.dump() + '\n';
   (void)!::write(config.ready_fd, text.data(), text.size());  // Who is gone sends nothing, either.
-  // A signal may be sent to all processes of a job; this one ends with its launcher.
-  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) ::signal(signal, SIG_IGN);
+  // The launcher has this process begin with signals ignored, which end it only once it serves.
   const std::string line = read_line(config.tls_fd);
   if (line.empty()) return Status(Code::kShutDown, "the launcher has ended");
   const auto told = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);

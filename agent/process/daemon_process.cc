@@ -129,6 +129,9 @@ Status PrivateDaemon::start(OutputSink& sink) {
   // sends the daemon no signal then. It is also by this pipe that the daemon is told its
   // certificate.
   spawn_request.stdin_fd = leash.value().read_end.get();
+  // Batch systems send signals to all processes of a job; a daemon that has no certificate yet ends
+  // with its launcher only.
+  spawn_request.ignores_signals = request_.awaits_certificate;
   Result<Child> child = spawn(spawn_request);
   if (!child.is_ok()) return child.status();
   child_ = std::move(child).value();

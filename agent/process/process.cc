@@ -54,6 +54,7 @@ struct ChildPlan {
   int error_fd;
   pid_t parent;
   bool has_own_session;
+  bool ignores_signals;
 };
 
 // Runs in the child between fork and exec. The process has threads, so only async-signal-safe calls
@@ -78,6 +79,9 @@ struct ChildPlan {
   struct sigaction by_default {};
   by_default.sa_handler = SIG_DFL;
   ::sigaction(SIGPIPE, &by_default, nullptr);
+  if (plan.ignores_signals) {
+    for (const int signal : {SIGTERM, SIGINT, SIGHUP}) ::signal(signal, SIG_IGN);
+  }
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -149,7 +153,8 @@ Result<Child> spawn(const SpawnRequest& request) {
                        request.parent_death_signal,
                        errors.value().write_end.get(),
                        ::getpid(),
-                       request.has_own_session};
+                       request.has_own_session,
+                       request.ignores_signals};
   const pid_t pid = ::fork();
   if (pid < 0) return system_failure("starting \"" + request.argv[0] + "\"");
   if (pid == 0) run_child(plan);

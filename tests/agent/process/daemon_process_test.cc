@@ -81,6 +81,23 @@ TEST(ExitStatus, SpeaksLikeAShell) {
   EXPECT_TRUE(ExitStatus{}.is_success());
 }
 
+// A daemon that awaits its certificate was once ended by a signal that came before it ignored it.
+TEST(Child, MayBeginWithSignalsIgnored) {
+  for (const bool ignores_signals : {true, false}) {
+    SpawnRequest request;
+    request.argv = {"sh", "-c", "kill -TERM $$; kill -INT $$; kill -HUP $$; exit 7"};
+    request.parent_death_signal = SIGKILL;
+    request.ignores_signals = ignores_signals;
+    Result<Child> child = spawn(request);
+    ASSERT_TRUE(child.is_ok());
+    pollfd ended{.fd = child.value().pidfd.get(), .events = POLLIN, .revents = 0};
+    ASSERT_EQ(::poll(&ended, 1, 20'000), 1);
+    EXPECT_EQ(peek_exit(child.value()).value(),
+              ignores_signals ? (ExitStatus{7, 0}) : (ExitStatus{0, SIGTERM}));
+    reap(child.value());
+  }
+}
+
 TEST(Child, IsSeenToEnd) {
   SpawnRequest request;
   request.argv = {"sleep", "1000"};

@@ -181,8 +181,8 @@ class PrivateTlsTest(IntegrationTest):
     def test_a_signal_does_not_end_a_daemon_that_waits(self):
         endpoint = f"127.0.0.1:{harness.free_port()}"
         waiting = self.launch(endpoint, 0, SHORT)
-        waiting.wait_for("meeting the other nodes")
-        daemon = next(pid for pid, line in self.processes() if "--tls-fd" in line.split())
+        # From its first moment: the launcher has it begin with signals ignored.
+        daemon = harness.wait_until(lambda: [pid for pid, line in self.processes() if "--tls-fd" in line.split()])[0]
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             os.kill(daemon, number)
         job = Job([waiting, self.launch(endpoint, 1, SHORT)])

@@ -33,6 +33,7 @@
 #include <memory>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -541,7 +542,12 @@ int main(int argc, char** argv) {
   sigaddset(&set, SIGUSR1);
   sigprocmask(SIG_BLOCK, &set, nullptr);
   std::printf("pid %d\n", getpid());
+  // The code is that of the last action; a shutdown that goes well, as it does after any failure,
+  // says nothing.
   bool is_ok = true;
-  for (int i = 1; i < argc; ++i) is_ok = perform(argv[i]);
+  for (int i = 1; i < argc; ++i) {
+    const bool has_succeeded = perform(argv[i]);
+    if (!has_succeeded || std::string_view(argv[i]) != "shutdown") is_ok = has_succeeded;
+  }
   return is_ok ? 0 : 3;
 }
