@@ -89,7 +89,7 @@ int kill_daemons(const Orders& orders) {
     if (pidfd.get() < 0) continue;
     pollfd ended{.fd = pidfd.get(), .events = POLLIN, .revents = 0};
     const int64_t left_ms = std::max<int64_t>(until_ms - steady_now_ms(), 0);
-    if (::poll(&ended, 1, static_cast<int>(left_ms)) == 1) continue;
+    if (TEMP_FAILURE_RETRY(::poll(&ended, 1, static_cast<int>(left_ms))) == 1) continue;
     if (::syscall(SYS_pidfd_send_signal, pidfd.get(), SIGKILL, nullptr, 0) == 0) ++killed;
   }
   return killed;
@@ -119,7 +119,7 @@ Guardian::~Guardian() {
   orders_.reset();
   pollfd ended{.fd = child_.pidfd.get(), .events = POLLIN, .revents = 0};
   // A guardian that is stopped cannot see the end of its orders, so it is killed.
-  if (::poll(&ended, 1, kEndTakesMs) != 1) ::kill(child_.pid, SIGKILL);
+  if (TEMP_FAILURE_RETRY(::poll(&ended, 1, kEndTakesMs)) != 1) ::kill(child_.pid, SIGKILL);
   ::waitpid(child_.pid, nullptr, 0);
 }
 

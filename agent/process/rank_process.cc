@@ -62,7 +62,7 @@ void RankProcess::look_if_killed() {
   if (!exit_watch_.is_open()) return;  // the end has been reported already
   if (is_ending(child_)) {
     pollfd ended{.fd = child_.pidfd.get(), .events = POLLIN, .revents = 0};
-    ::poll(&ended, 1, kEndTakesMs);
+    (void)TEMP_FAILURE_RETRY(::poll(&ended, 1, kEndTakesMs));
   }
   const Result<ExitStatus> status = peek_exit(child_);
   if (status.is_ok() && status.value().signal != 0) on_exited(status.value());

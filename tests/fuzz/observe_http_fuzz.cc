@@ -75,11 +75,14 @@ class Target {
     RUEDA_CHECK(::connect(socket.get(), name, sizeof(address)) == 0);
     return socket;
   }
+  // Waits for the socket as poll() does, but for signals: the fuzzer's own clock, which bounds each
+  // input, sends one every few seconds.
+  static int await(pollfd& ready) { return TEMP_FAILURE_RETRY(::poll(&ready, 1, kPatienceMs)); }
   // Answers are taken meanwhile, because a server that is not read from reads no more.
   static bool send(int fd, std::string_view piece, std::string& answers) {
     while (!piece.empty()) {
       pollfd ready{fd, POLLIN | POLLOUT, 0};
-      RUEDA_CHECK(::poll(&ready, 1, kPatienceMs) == 1);
+      RUEDA_CHECK(await(ready) == 1);
       if ((ready.revents & POLLIN) != 0 && !receive(fd, answers)) return false;
       if ((ready.revents & POLLOUT) == 0) continue;
       const ssize_t sent = ::send(fd, piece.data(), piece.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -91,9 +94,9 @@ class Target {
   // Returns false at the end.
   static bool receive(int fd, std::string& answers) {
     pollfd ready{fd, POLLIN, 0};
-    RUEDA_CHECK(::poll(&ready, 1, kPatienceMs) == 1);  // A connection ends within 10 seconds.
+    RUEDA_CHECK(await(ready) == 1);  // A connection ends within 10 seconds.
     std::array<char, 4096> buffer;
-    const ssize_t bytes = ::recv(fd, buffer.data(), buffer.size(), 0);
+    const ssize_t bytes = TEMP_FAILURE_RETRY(::recv(fd, buffer.data(), buffer.size(), 0));
     if (bytes <= 0) return false;
     answers.append(buffer.data(), static_cast<size_t>(bytes));
     return true;
