@@ -53,14 +53,13 @@ constexpr std::array<Rule, kActions> kRules{{
     {Action::kProbeNodes, "rueda.v1.Admin/Probe", kOperators,
      "a probe takes the network of all nodes for minutes: root may ask for it over a daemon's unix "
      "socket without a name, the user that the daemon runs as, and members of --admin-group; over "
-     "the network who "
-     "has an operator's certificate"},
+     "the network who has an operator's certificate"},
     {Action::kRequestTimeline, "rueda.v1.Admin/RequestTimeline", kAtSocket,
      "timelines are asked for over the daemon's unix socket alone"},
     {Action::kEndJob, "rueda.v1.Admin/EndJob", kEnders,
-     "a job is ended by its user, by root, the user that the daemon runs as, and members of "
-     "--admin-group, over the unix socket of the daemon of one of its nodes; over the network by "
-     "who has an operator's certificate"},
+     "a job is ended over a unix socket of the daemon of one of its nodes, by its user; over the "
+     "socket without a name also by root, the user that the daemon runs as, and members of "
+     "--admin-group; over the network by who has an operator's certificate"},
     {Action::kLinkDaemons, "rueda.v1.Control/Link", kPeers, kForPeers},
     {Action::kReceiveMeasurement, "rueda.v1.Probe/Receive", kPeers, kForPeers},
     {Action::kSendMeasurement, "rueda.v1.Probe/Send", kPeers, kForPeers},
