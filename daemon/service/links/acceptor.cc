@@ -12,6 +12,7 @@
 #include <linux/tcp.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -104,6 +105,12 @@ void watch_for(int epoll, int operation, int fd, uint32_t events, uint64_t id) {
   (void)::epoll_ctl(epoll, operation, fd, &event);
 }
 
+// Returns whether the peer has closed the connection.
+bool has_gone(int socket) {
+  pollfd one{socket, POLLRDHUP, 0};
+  return ::poll(&one, 1, 0) == 1;
+}
+
 bool is_exhausted(int error) {
   return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
@@ -123,6 +130,7 @@ AcceptorLimits acceptor_limits() {
   if (::getrlimit(RLIMIT_NOFILE, &descriptors) == 0) {
     // Each stranger takes two descriptors.
     limits.strangers = std::clamp<size_t>(descriptors.rlim_cur / 16, 8, limits.strangers);
+    limits.waiting = std::clamp<size_t>(descriptors.rlim_cur / 32, 8, limits.waiting);
   }
   return limits;
 }
@@ -208,6 +216,7 @@ void Acceptor::stop() {
   }
   listener_.reset();
   const MutexLock lock(mutex_);
+  waiting_.clear();
   connections_.clear();
   by_peer_.clear();
   strangers_ = {};
@@ -217,27 +226,32 @@ void Acceptor::run() {
   using Clock = std::chrono::steady_clock;
   std::optional<Clock::time_point> listens_at;  // Nothing while the listener is watched.
   std::array<epoll_event, 64> events{};
+  const auto accept = [&] {
+    const auto pause = accept_all();
+    if (pause.count() > 0) {
+      // If the listener stayed in the set, the thread would be woken at once, again and again.
+      if (!listens_at) watch_for(epoll_.get(), EPOLL_CTL_DEL, listener_.get(), 0, kListenerId);
+      listens_at = Clock::now() + pause;
+    } else if (std::exchange(listens_at, std::nullopt)) {
+      watch_for(epoll_.get(), EPOLL_CTL_ADD, listener_.get(), EPOLLIN, kListenerId);
+    }
+  };
   for (;;) {
     const auto left = [&] {
       return std::chrono::ceil<std::chrono::milliseconds>(*listens_at - Clock::now()).count();
     };
     const int wait_ms = listens_at ? static_cast<int>(std::max<int64_t>(0, left())) : -1;
     const int count = ::epoll_wait(epoll_.get(), events.data(), events.size(), wait_ms);
-    if (listens_at && left() <= 0) {
-      listens_at.reset();
-      watch_for(epoll_.get(), EPOLL_CTL_ADD, listener_.get(), EPOLLIN, kListenerId);
-    }
     for (int i = 0; i < count; ++i) {
       const epoll_event& event = events[static_cast<size_t>(i)];
       if (event.data.u64 == kStopId) return;
-      if (event.data.u64 != kListenerId) {
+      if (event.data.u64 == kListenerId) {
+        accept();
+      } else {
         look_at(event.data.u64, event.events);
-      } else if (const auto pause = accept_all(); pause.count() > 0) {
-        // If the listener stayed in the set, the thread would be woken at once, again and again.
-        listens_at = Clock::now() + pause;
-        watch_for(epoll_.get(), EPOLL_CTL_DEL, listener_.get(), 0, kListenerId);
       }
     }
+    if (listens_at && left() <= 0) accept();
   }
 }
 
@@ -252,42 +266,59 @@ std::chrono::milliseconds Acceptor::take_arrival() {
 }
 
 std::chrono::milliseconds Acceptor::accept_all() {
-  for (int i = 0; i < kAtOnce; ++i) {
+  int error = 0;
+  for (int i = 0; i < kAtOnce && error == 0; ++i) error = accept_one();
+  while (waiting_.size() > 0) {
     if (const auto pause = take_arrival(); pause.count() > 0) return pause;
-    sockaddr_storage from{};
-    socklen_t size = sizeof(from);
-    UniqueFd socket(::accept4(listener_.get(), reinterpret_cast<sockaddr*>(&from), &size,
-                              SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!socket.is_open()) {
-      const int error = errno;
+    Arrival next = *waiting_.pop();
+    if (has_gone(next.socket.get())) {
       const MutexLock lock(mutex_);
       arrivals_.give_back();
-      return is_exhausted(error) ? limits_.retry : std::chrono::milliseconds(0);
+    } else if (!let_in(std::move(next))) {
+      return limits_.retry;
     }
-    const std::optional<Address> address = address_of(from);
-    if (!address) continue;
-    const int on = 1;
-    (void)::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    Connection connection(limits_);
-    connection.socket = UniqueFd(::fcntl(socket.get(), F_DUPFD_CLOEXEC, 0));
-    if (!connection.socket.is_open()) return limits_.retry;
-    connection.peer = name_of_peer(*address);
-    connection.address = name_of_machine(*address);
-    {
-      const MutexLock lock(mutex_);
-      const uint64_t id = ++last_id_;
-      // The peer uses a port again, and the end of its last connection has not been seen yet.
-      if (const auto old = by_peer_.find(connection.peer); old != by_peer_.end()) {
-        forget(old->second);
-      }
-      by_peer_[connection.peer] = id;
-      Connection& kept = connections_.emplace(id, std::move(connection)).first->second;
-      watch_for(epoll_.get(), EPOLL_CTL_ADD, kept.socket.get(), EPOLLIN | EPOLLET, id);
-      become_stranger(id, kept);
-    }
-    take_(std::move(socket));
   }
-  return std::chrono::milliseconds(0);
+  return is_exhausted(error) ? limits_.retry : std::chrono::milliseconds(0);
+}
+
+int Acceptor::accept_one() {
+  sockaddr_storage from{};
+  socklen_t size = sizeof(from);
+  Arrival arrival;
+  arrival.socket = UniqueFd(::accept4(listener_.get(), reinterpret_cast<sockaddr*>(&from), &size,
+                                      SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (!arrival.socket.is_open()) return errno;
+  const std::optional<Address> address = address_of(from);
+  if (!address) return 0;
+  arrival.peer = name_of_peer(*address);
+  arrival.address = name_of_machine(*address);
+  const std::string machine = arrival.address;
+  (void)waiting_.push(machine, std::move(arrival));  // Whoever finds no place is closed.
+  return 0;
+}
+
+bool Acceptor::let_in(Arrival arrival) {
+  const int on = 1;
+  (void)::setsockopt(arrival.socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  Connection connection(limits_);
+  connection.socket = UniqueFd(::fcntl(arrival.socket.get(), F_DUPFD_CLOEXEC, 0));
+  if (!connection.socket.is_open()) return false;
+  connection.peer = std::move(arrival.peer);
+  connection.address = std::move(arrival.address);
+  {
+    const MutexLock lock(mutex_);
+    const uint64_t id = ++last_id_;
+    // The peer uses a port again, and the end of its last connection has not been seen yet.
+    if (const auto old = by_peer_.find(connection.peer); old != by_peer_.end()) {
+      forget(old->second);
+    }
+    by_peer_[connection.peer] = id;
+    Connection& kept = connections_.emplace(id, std::move(connection)).first->second;
+    watch_for(epoll_.get(), EPOLL_CTL_ADD, kept.socket.get(), EPOLLIN | EPOLLET, id);
+    become_stranger(id, kept);
+  }
+  take_(std::move(arrival.socket));
+  return true;
 }
 
 void Acceptor::become_stranger(uint64_t id, Connection& connection) {

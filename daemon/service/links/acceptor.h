@@ -4,7 +4,8 @@
 // A connection that no job needs is a stranger. The number of strangers is bounded, and so is what
 // each may have sent: gRPC keeps a message until all of it has arrived, whatever length it
 // announces. So are how fast they may come and how fast each may call, because what a stranger does
-// costs the daemon more than the stranger, and jobs want the same processors.
+// costs the daemon more than the stranger, and jobs want the same processors. Where they come
+// faster, their machines are let in by turns.
 #pragma once
 
 #include <chrono>
@@ -20,6 +21,7 @@
 #include "daemon/base/mutex.h"
 #include "daemon/base/status.h"
 #include "daemon/base/strangers/crowd.h"
+#include "daemon/base/strangers/fair_queue.h"
 #include "daemon/base/strangers/token_bucket.h"
 
 namespace rueda::service {
@@ -31,11 +33,14 @@ struct AcceptorLimits {
   int64_t bytes = static_cast<int64_t>(limits::kMaxControlMessageBytes);
   int64_t all_bytes = int64_t{32} << 20;
   int64_t bytes_a_second = 64 << 10;
-  // So many strangers may come at once, and so many a second; others wait in the listener's queue.
-  double arrivals = 512;
-  double arrivals_a_second = 120;
+  // So many strangers may come at once, and so many a second; others wait. (What that costs jobs is
+  // measured by bench/fairness.py.)
+  double arrivals = 128;
+  double arrivals_a_second = 30;
+  // So many wait accepted, by machine, and more in the listener's queue.
+  size_t waiting = 256;
   // What calls a stranger may make at once, and a second, in units of may_call().
-  double calls = 64;
+  double calls = 32;
   double calls_a_second = 20;
   std::chrono::milliseconds retry =
       std::chrono::milliseconds(100);  // The pause after descriptors have run out.
@@ -58,7 +63,9 @@ class Acceptor {
   using Take = std::function<void(UniqueFd)>;
 
   explicit Acceptor(AcceptorLimits limits = acceptor_limits())
-      : limits_(limits), arrivals_(limits.arrivals, limits.arrivals_a_second) {}
+      : limits_(limits),
+        waiting_(limits.waiting),
+        arrivals_(limits.arrivals, limits.arrivals_a_second) {}
   ~Acceptor() { stop(); }
 
   // Opens the port and returns it. The errors are those of listen_on(). Connections wait until
@@ -94,10 +101,21 @@ class Acceptor {
     int64_t held_bytes = 0;
   };
 
+  // A connection that has been accepted, and has not been let in.
+  struct Arrival {
+    UniqueFd socket;
+    std::string peer;
+    std::string address;
+  };
+
   void run();
-  // Returns how long nothing is to be accepted: descriptors have run out, or strangers come too
-  // fast. 0 if it may go on.
+  // Accepts what has come, and lets in who may come. Returns how long nothing is to be accepted:
+  // descriptors have run out, or strangers come too fast. 0 if it may go on.
   std::chrono::milliseconds accept_all();
+  // Accepts one connection, which then waits. Returns 0, or errno.
+  int accept_one();
+  // Returns false if the connection cannot be watched for want of a descriptor; it is closed.
+  bool let_in(Arrival arrival);
   // Returns how long it takes until another stranger may come; 0 if one may come now.
   std::chrono::milliseconds take_arrival();
   void look_at(uint64_t id, uint32_t events);
@@ -111,6 +129,7 @@ class Acceptor {
   UniqueFd stop_;
   Take take_;
   std::thread thread_;
+  FairQueue<Arrival> waiting_;  // By machine; of the thread.
   mutable Mutex mutex_;
   uint64_t last_id_ RUEDA_GUARDED_BY(mutex_) = 0;
   std::map<uint64_t, Connection> connections_ RUEDA_GUARDED_BY(mutex_);

@@ -12,6 +12,7 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <fcntl.h>
+#include <poll.h>
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -38,12 +39,18 @@ constexpr int kAcceptsPerTurn = 64;
 // The most connections that have not attached yet.
 constexpr size_t kMaxPending = limits::kMaxSessions;
 constexpr std::chrono::microseconds kAcceptRetryInterval{100'000};
-// So many connections are taken at once, and so many a second: taking one costs the loop more than
-// it costs who connects.
+// So many connections, and so many a second, are taken as they come. Where they come faster, those
+// of this pause are taken together, because each waking of the loop costs the jobs beside it more
+// than what a connection needs (bench/fairness.py).
 constexpr double kArrivals = 1024;
-constexpr double kArrivalsASecond = 2000;
-constexpr TicksUs kLeastPauseUs = 5'000;
+constexpr double kArrivalsASecond = 50;
+constexpr std::chrono::microseconds kPause{50'000};
 constexpr std::chrono::milliseconds kRejectionLogInterval{1000};
+
+bool has_gone(int connection) {
+  pollfd one{connection, 0, 0};
+  return ::poll(&one, 1, 0) == 1 && (one.revents & POLLHUP) != 0;
+}
 
 class Server final : public SessionOwner, public std::enable_shared_from_this<Server> {
  public:
@@ -87,7 +94,7 @@ class Server final : public SessionOwner, public std::enable_shared_from_this<Se
   Status listen_at(Entrance& entrance);
   void wait_acceptable(Entrance& entrance);
   void accept_some(Entrance& entrance);
-  void accept_later(Entrance& entrance, TicksUs after_us);
+  void accept_later(Entrance& entrance, std::chrono::microseconds after);
   void greet(UniqueFd connection, const SocketPlace& at);
   // The charges for a connection and for its wait to attach. take() returns them, or the error that
   // says why the connection is not taken.
@@ -196,29 +203,29 @@ void Server::wait_acceptable(Entrance& entrance) {
 
 void Server::accept_some(Entrance& entrance) {
   asio::posix::stream_descriptor& acceptor = entrance.acceptor;
+  bool comes_fast = false;
   for (int i = 0; i < kAcceptsPerTurn && acceptor.is_open(); ++i) {
-    const TicksUs now = steady_now_us();
-    if (!arrivals_.take(now)) return accept_later(entrance, arrivals_.wait_us(now));
     UniqueFd connection(
         ::accept4(acceptor.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (connection.is_open()) {
+      comes_fast = !arrivals_.take(steady_now_us());
       greet(std::move(connection), entrance.place);
       continue;
     }
-    arrivals_.give_back();
     if (errno == EAGAIN || errno == EWOULDBLOCK) break;
     if (errno == EINTR || errno == ECONNABORTED) continue;
     // The daemon is out of descriptors or memory. The connection stays in the backlog and keeps the
     // listener readable, so accepting pauses.
     spdlog::warn("cannot accept a connection on {}: {}; raise the limit of open files",
                  entrance.place.path, std::strerror(errno));
-    return accept_later(entrance, kAcceptRetryInterval.count());
+    return accept_later(entrance, kAcceptRetryInterval);
   }
-  if (acceptor.is_open()) wait_acceptable(entrance);
+  if (!acceptor.is_open()) return;
+  comes_fast ? accept_later(entrance, kPause) : wait_acceptable(entrance);
 }
 
-void Server::accept_later(Entrance& entrance, TicksUs after_us) {
-  entrance.retry.expires_after(std::chrono::microseconds(std::max(kLeastPauseUs, after_us)));
+void Server::accept_later(Entrance& entrance, std::chrono::microseconds after) {
+  entrance.retry.expires_after(after);
   entrance.retry.async_wait([self = shared_from_this(), &entrance](error_code error) {
     if (!error && entrance.acceptor.is_open()) self->accept_some(entrance);
   });
@@ -232,6 +239,11 @@ void Server::greet(UniqueFd accepted, const SocketPlace& at) {
   const bool is_known =
       ::getsockopt(accepted.get(), SOL_SOCKET, SO_PEERCRED, &found, &found_bytes) == 0;
   const Credentials peer{found.pid, found.uid, found.gid, principal_at(at, found.uid)};
+  // Whoever has gone meanwhile takes nothing of what his user may have.
+  if (is_known && has_gone(accepted.get()) && !Doors::of_process().is_refused(peer.principal)) {
+    const ForeignFd closed(std::move(accepted), peer.principal);
+    return;
+  }
   Result<Taken> taken = take(peer);
   auto connection = std::make_shared<ForeignFd>(
       std::move(accepted), peer.principal,

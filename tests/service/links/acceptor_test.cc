@@ -19,7 +19,13 @@ namespace {
 // A client's connection.
 class Client {
  public:
-  explicit Client(uint16_t port) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  // Machine 1 has the address 127.0.0.1, machine 2 has 127.0.0.2, and so on.
+  explicit Client(uint16_t port, uint32_t machine = 1)
+      : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in from{};
+    from.sin_family = AF_INET;
+    from.sin_addr.s_addr = htonl(INADDR_LOOPBACK - 1 + machine);
+    EXPECT_EQ(::bind(socket_.get(), reinterpret_cast<const sockaddr*>(&from), sizeof(from)), 0);
     sockaddr_in to{};
     to.sin_family = AF_INET;
     to.sin_port = htons(port);
@@ -40,7 +46,7 @@ class Client {
     return ::send(socket_.get(), text.data(), text.size(), MSG_NOSIGNAL) ==
            static_cast<ssize_t>(bytes);
   }
-  bool is_closed_within(int ms) {
+  bool is_closed_within(int ms) const {
     pollfd socket{socket_.get(), POLLRDHUP, 0};
     return ::poll(&socket, 1, ms) == 1;
   }
@@ -76,6 +82,17 @@ class AcceptorTest : public ::testing::Test {
   size_t count() {
     const std::lock_guard lock(mutex_);
     return taken_.size();
+  }
+  // Returns whether one of the first `count` connections is of that machine.
+  bool is_machine_among(size_t count, uint32_t machine) {
+    const std::lock_guard lock(mutex_);
+    for (size_t i = 0; i < count; ++i) {
+      sockaddr_in from{};
+      socklen_t size = sizeof(from);
+      ::getpeername(taken_[i].get(), reinterpret_cast<sockaddr*>(&from), &size);
+      if (from.sin_addr.s_addr == htonl(INADDR_LOOPBACK - 1 + machine)) return true;
+    }
+    return false;
   }
   bool wait_for(size_t count) {
     std::unique_lock lock(mutex_);
@@ -128,6 +145,51 @@ TEST_F(AcceptorTest, StrangersComeNoFasterThanTheyMay) {
     const size_t came = count();
     EXPECT_LE(came, may_have_come());
   }
+}
+
+// Somebody who connects without end once had everybody else wait behind a thousand of his own.
+TEST_F(AcceptorTest, MachinesAreLetInByTurns) {
+  AcceptorLimits limits;
+  limits.arrivals = 1;
+  limits.arrivals_a_second = 4;
+  listen(limits);
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int i = 0; i < 30; ++i) clients.push_back(std::make_unique<Client>(port_));
+  ASSERT_TRUE(wait_for(1));
+  clients.push_back(std::make_unique<Client>(port_, 2));
+  ASSERT_TRUE(wait_for(4));
+  EXPECT_TRUE(is_machine_among(4, 2));
+}
+
+TEST_F(AcceptorTest, WhoFindsNoPlaceAmongThoseWhoWaitIsClosed) {
+  AcceptorLimits limits;
+  limits.arrivals = 1;
+  limits.arrivals_a_second = 0.001;
+  limits.waiting = 2;
+  listen(limits);
+  const auto first = client();
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int i = 0; i < 3; ++i) clients.push_back(std::make_unique<Client>(port_));
+  EXPECT_TRUE(clients[2]->is_closed_within(60'000));
+  EXPECT_FALSE(clients[0]->is_closed_within(0) || clients[1]->is_closed_within(0));
+  const Client other(port_, 2);
+  EXPECT_TRUE(clients[1]->is_closed_within(60'000));
+  EXPECT_FALSE(other.is_closed_within(0) || clients[0]->is_closed_within(0));
+}
+
+TEST_F(AcceptorTest, WhoHasGoneMeanwhileTakesNobodysTurn) {
+  AcceptorLimits limits;
+  limits.arrivals = 1;
+  limits.arrivals_a_second = 1;
+  listen(limits);
+  const auto first = client();
+  const auto begin = std::chrono::steady_clock::now();
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int i = 0; i < 50; ++i) clients.push_back(std::make_unique<Client>(port_));
+  clients.clear();
+  const auto next = client();
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
+  EXPECT_LT(elapsed.count(), 25) << "it has waited for those who have gone";
 }
 
 TEST_F(AcceptorTest, WhomAJobNeedsTakesNobodysTurn) {
