@@ -100,14 +100,16 @@ class SendConnection final : public LinkOwner, public std::enable_shared_from_th
 
 void SendConnection::start(Carrier carrier) {
   link_->set_owner(this);
-  link_->trust();
-  if (!carrier.is_over && !carrier.arrived) return;
+  if (!carrier.is_over && !carrier.arrived) return link_->trust();
   asio::post(wires_->io(), [self = shared_from_this(),
                             carrier = std::make_shared<Carrier>(std::move(carrier))]() mutable {
     if (carrier->arrived && self->events_ != nullptr) {
       self->on_message(std::move(*carrier->arrived));
     }
     if (carrier->is_over) self->on_over({Code::kNodeLost, "it closed"});
+    // Nothing more is read before, because what gRPC's thread posts would overtake what has
+    // arrived, and blocks are numbered.
+    self->link_->trust();
   });
 }
 
