@@ -13,6 +13,12 @@ const char* to_string(DType dtype) {
     case DType::kInt8: return "int8";
     case DType::kUInt8: return "uint8";
     case DType::kBool: return "bool";
+    case DType::kInt16: return "int16";
+    case DType::kUInt16: return "uint16";
+    case DType::kUInt32: return "uint32";
+    case DType::kUInt64: return "uint64";
+    case DType::kComplex64: return "complex64";
+    case DType::kComplex128: return "complex128";
   }
   return "unknown";
 }

@@ -18,14 +18,22 @@ enum class DType : uint8_t {
   kInt8 = 6,
   kUInt8 = 7,
   kBool = 8,  // It is a byte: 0 is false, any other is true, results are 0 or 1.
+  kInt16 = 9,
+  kUInt16 = 10,
+  kUInt32 = 11,
+  kUInt64 = 12,
+  kComplex64 = 13,   // It is two float32: the real part, then the imaginary part.
+  kComplex128 = 14,  // It is two float64.
 };
-inline constexpr int kDTypeCount = 9;
+inline constexpr int kDTypeCount = 15;
 
 enum class ReduceOp : uint8_t {
   kSum = 0,      // For bool it is "or", as NumPy adds.
   kAverage = 1,  // The sum / number of contributors; integers round towards zero; bool has none.
-  kMin = 2,      // NaN in any contribution gives NaN. For bool it is "and".
-  kMax = 3,      // NaN in any contribution gives NaN. For bool it is "or".
+  // NaN in any contribution gives NaN. For bool the minimum is "and", and the maximum "or"; complex
+  // numbers have no order, and so neither of the two.
+  kMin = 2,
+  kMax = 3,
   kProduct = 4,  // For bool it is "and".
   kAdasum = 5,   // It works tensor by tensor, by direction (reduce/adasum.h); see can_be_adasum().
 };
@@ -93,12 +101,18 @@ constexpr bool has_parts(CollectiveKind kind) {
 // Returns the bytes of one element.
 constexpr size_t element_bytes(DType dtype) {
   switch (dtype) {
-    case DType::kFloat32:
-    case DType::kInt32: return 4;
+    case DType::kComplex128: return 16;
     case DType::kFloat64:
-    case DType::kInt64: return 8;
+    case DType::kInt64:
+    case DType::kUInt64:
+    case DType::kComplex64: return 8;
+    case DType::kFloat32:
+    case DType::kInt32:
+    case DType::kUInt32: return 4;
     case DType::kFloat16:
-    case DType::kBFloat16: return 2;
+    case DType::kBFloat16:
+    case DType::kInt16:
+    case DType::kUInt16: return 2;
     case DType::kInt8:
     case DType::kUInt8:
     case DType::kBool: return 1;
@@ -124,6 +138,22 @@ constexpr bool is_floating(DType dtype) {
   return dtype == DType::kFloat32 || dtype == DType::kFloat64 || dtype == DType::kFloat16 ||
          dtype == DType::kBFloat16;
 }
+constexpr bool is_complex(DType dtype) {
+  return dtype == DType::kComplex64 || dtype == DType::kComplex128;
+}
+// Returns the type of the numbers that an element consists of, and how many they are: two for a
+// complex number, otherwise the element itself. What treats these numbers alike (a sum, an average,
+// a scale, a search for NaN) needs no code for complex numbers.
+constexpr DType component_dtype(DType dtype) {
+  if (!is_complex(dtype)) return dtype;
+  return dtype == DType::kComplex64 ? DType::kFloat32 : DType::kFloat64;
+}
+constexpr size_t components_of(DType dtype) { return is_complex(dtype) ? 2 : 1; }
+
+// Returns whether an operator that works element by element exists for this type.
+constexpr bool has_operator(DType dtype, ReduceOp op) {
+  return !is_complex(dtype) || (op != ReduceOp::kMin && op != ReduceOp::kMax);
+}
 // Returns whether a collective on elements of this type can have the operator kAdasum.
 constexpr bool can_be_adasum(CollectiveKind kind, DType dtype) {
   return kind == CollectiveKind::kAllreduce && is_floating(dtype);
@@ -135,10 +165,18 @@ constexpr bool can_be_on_device(CollectiveKind kind, ReduceOp op) {
          (kind == CollectiveKind::kAllreduce && op != ReduceOp::kAdasum);
 }
 
+// Returns whether NCCL can carry out a collective on memory of a GPU: it has neither integers of 16
+// bits nor complex numbers, of which it can add the components.
+constexpr bool can_be_by_nccl(CollectiveKind kind, DType dtype, ReduceOp op) {
+  if (!can_be_on_device(kind, op)) return false;
+  if (kind == CollectiveKind::kBroadcast) return true;
+  if (is_complex(dtype)) return op == ReduceOp::kSum || op == ReduceOp::kAverage;
+  return dtype != DType::kInt16 && dtype != DType::kUInt16;
+}
+
 // Returns whether the type is of numbers that wrap and truncate; bool is not.
 constexpr bool is_integer(DType dtype) {
-  return dtype == DType::kInt32 || dtype == DType::kInt64 || dtype == DType::kInt8 ||
-         dtype == DType::kUInt8;
+  return !is_floating(dtype) && !is_complex(dtype) && dtype != DType::kBool;
 }
 
 const char* to_string(DType dtype);

@@ -22,6 +22,9 @@ Status check_types(const Batch& batch, bool has_partial) {
   if (static_cast<int>(batch.op) >= kElementwiseOpCount) {
     return refused("its operator does not go element by element");
   }
+  if (!has_operator(batch.dtype, batch.op)) {
+    return refused(std::string(to_string(batch.dtype)) + " has no " + to_string(batch.op));
+  }
   for (const DType other : {partial, dst}) {
     if (other != batch.dtype && !is_rounding_of(other, batch.dtype)) {
       return refused(std::string(to_string(batch.dtype)) + " does not travel as " +

@@ -33,7 +33,8 @@ struct Segment {
 
 // Computes destination[i] = finish(partial[i] (op) prescale * source 0[i] (op) prescale * source
 // 1[i] and so on), in this order: the arithmetic is that of daemon/reduce/kernels.h, and gives the
-// same bits, except for the sign and payload of a NaN. Results of bool are 0 or 1.
+// same bits, except for the sign and payload of a NaN. Results of bool are 0 or 1. Complex numbers
+// have neither a minimum nor a maximum.
 //
 // A batch without sources copies the partial to the destinations.
 struct Batch {

@@ -31,8 +31,8 @@ class Communicator {
   // Returns ok if all members are there, and kUnavailable if they are not there yet.
   virtual Status health() = 0;
   // Replaces `count` elements at the address by the reduction of all members' elements, element by
-  // element, in place. kAverage, kAdasum and bool are refused (kInvalidArgument). After
-  // kUnavailable the call must be made again with the same arguments.
+  // element, in place. kAverage, kAdasum, bool, integers of 16 bits and complex numbers are refused
+  // (kInvalidArgument). After kUnavailable the call must be made again with the same arguments.
   virtual Status all_reduce(Stream& stream, DeviceAddress at, uint64_t count, DType dtype,
                             ReduceOp op) = 0;
   // Copies the root's `bytes` bytes at its address to the address of every member. After

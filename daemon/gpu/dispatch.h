@@ -1,4 +1,4 @@
-// Finds the Kind for a batch's types and operator, and calls visitor.run<Kind>(). It has three
+// Finds the Kind for a batch's types and operator, and calls visitor.run<Kind>(). It has four
 // parts, because nvcc compiles each separately. The batch must have passed check_batch().
 #pragma once
 
@@ -42,11 +42,22 @@ auto visit_float32(const Batch& batch, const Visitor& visitor) {
   }
 }
 
+// Visits complex numbers, which have only sums and products.
+template <class T, class Visitor>
+auto visit_complex(ReduceOp op, const Visitor& visitor) {
+  using Element = Plain<Complex<T>>;
+  return op == ReduceOp::kProduct
+             ? visitor.template run<Kind<Element, Element, Element, ReduceOp::kProduct>>()
+             : visitor.template run<Kind<Element, Element, Element, ReduceOp::kSum>>();
+}
+
 template <class Visitor>
 auto visit_other_floats(const Batch& batch, const Visitor& visitor) {
   switch (batch.dtype) {
     case DType::kFloat16: return visit_same<Half>(batch.op, visitor);
     case DType::kBFloat16: return visit_same<Brain>(batch.op, visitor);
+    case DType::kComplex64: return visit_complex<float>(batch.op, visitor);
+    case DType::kComplex128: return visit_complex<double>(batch.op, visitor);
     default: return visit_same<Plain<double>>(batch.op, visitor);
   }
 }
@@ -60,12 +71,23 @@ auto visit_bool(ReduceOp op, const Visitor& visitor) {
 }
 
 template <class Visitor>
-auto visit_integers(const Batch& batch, const Visitor& visitor) {
+auto visit_signed(const Batch& batch, const Visitor& visitor) {
   switch (batch.dtype) {
-    case DType::kInt32: return visit_same<Plain<int32_t>>(batch.op, visitor);
-    case DType::kInt64: return visit_same<Plain<int64_t>>(batch.op, visitor);
     case DType::kInt8: return visit_same<Plain<int8_t>>(batch.op, visitor);
+    case DType::kInt16: return visit_same<Plain<int16_t>>(batch.op, visitor);
+    case DType::kInt32: return visit_same<Plain<int32_t>>(batch.op, visitor);
+    default: return visit_same<Plain<int64_t>>(batch.op, visitor);
+  }
+}
+
+// Visits unsigned integers and bool.
+template <class Visitor>
+auto visit_unsigned(const Batch& batch, const Visitor& visitor) {
+  switch (batch.dtype) {
     case DType::kUInt8: return visit_same<Plain<uint8_t>>(batch.op, visitor);
+    case DType::kUInt16: return visit_same<Plain<uint16_t>>(batch.op, visitor);
+    case DType::kUInt32: return visit_same<Plain<uint32_t>>(batch.op, visitor);
+    case DType::kUInt64: return visit_same<Plain<uint64_t>>(batch.op, visitor);
     default: return visit_bool(batch.op, visitor);
   }
 }

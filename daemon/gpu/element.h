@@ -39,6 +39,13 @@ struct Plain {
   static RUEDA_HOST_DEVICE Stored store(Value value) { return value; }
 };
 
+// A complex number is read and written as a whole.
+template <class T>
+struct alignas(2 * sizeof(T)) Complex {
+  T real;
+  T imaginary;
+};
+
 struct Bool {
   using Stored = uint8_t;
   using Value = uint8_t;
@@ -110,10 +117,22 @@ RUEDA_HOST_DEVICE V combine(V a, V b) {
   } else if constexpr (std::is_floating_point_v<V>) {
     return kOp == ReduceOp::kProduct ? a * b : a + b;
   } else {
-    using U = std::make_unsigned_t<V>;
+    // What is narrower than int would become an int, whose product can overflow.
+    using U = std::common_type_t<std::make_unsigned_t<V>, unsigned>;
     const U x = static_cast<U>(a);
     const U y = static_cast<U>(b);
-    return static_cast<V>(static_cast<U>(kOp == ReduceOp::kProduct ? x * y : x + y));
+    return static_cast<V>(kOp == ReduceOp::kProduct ? x * y : x + y);
+  }
+}
+
+template <ReduceOp kOp, class T>
+RUEDA_HOST_DEVICE Complex<T> combine(Complex<T> a, Complex<T> b) {
+  static_assert(kOp == ReduceOp::kSum || kOp == ReduceOp::kProduct);
+  if constexpr (kOp == ReduceOp::kSum) {
+    return {a.real + b.real, a.imaginary + b.imaginary};
+  } else {
+    return {a.real * b.real - a.imaginary * b.imaginary,
+            a.real * b.imaginary + a.imaginary * b.real};
   }
 }
 
@@ -164,14 +183,34 @@ class Scaler<V, false> {
   RUEDA_HOST_DEVICE V source(V v) const { return scaled(v, scales_.prescale); }
   RUEDA_HOST_DEVICE V finish(V v) const {
     const V product = scaled(v, scales_.postscale);
-    return scales_.divisor == 1 ? product : static_cast<V>(product / scales_.divisor);
+    if (scales_.divisor == 1) return product;
+    return static_cast<V>(static_cast<Wide>(product) / static_cast<Wide>(scales_.divisor));
   }
 
  private:
+  // Neither of the two widest types holds all values of the other.
+  using Wide = std::conditional_t<std::is_signed_v<V>, int64_t, uint64_t>;
+
   static RUEDA_HOST_DEVICE V scaled(V v, double scale) {
     return scale == 1.0 ? v : truncate_saturating<V>(static_cast<double>(v) * scale);
   }
   Scales scales_;
+};
+
+// The scales of complex numbers are real.
+template <class T>
+class Scaler<Complex<T>, false> {
+ public:
+  explicit RUEDA_HOST_DEVICE Scaler(const Scales& scales) : component_(scales) {}
+  RUEDA_HOST_DEVICE Complex<T> source(Complex<T> v) const {
+    return {component_.source(v.real), component_.source(v.imaginary)};
+  }
+  RUEDA_HOST_DEVICE Complex<T> finish(Complex<T> v) const {
+    return {component_.finish(v.real), component_.finish(v.imaginary)};
+  }
+
+ private:
+  Scaler<T> component_;
 };
 
 // The types and the operator of one pass of a batch, known at compile time.

@@ -12,7 +12,7 @@
 namespace rueda::gpu {
 
 // The version must change with this file, device.h, communicator.h and batch.h.
-inline constexpr uint32_t kPluginVersion = 5;
+inline constexpr uint32_t kPluginVersion = 6;
 inline constexpr char kPluginSymbol[] = "rueda_gpu_plugin";
 inline constexpr char kPluginFile[] = "librueda_cuda.so";
 

@@ -21,6 +21,8 @@ namespace rueda::reduce {
 //   truncated and saturated (NaN gives 0); their division is exact and truncates towards zero.
 //   Integer sums and products wrap, before anything is divided.
 // - bool has neither scales nor averages: kSum and kMax are or, kMin and kProduct are and.
+// - complex64 and complex128 have neither kMin nor kMax. Their scales are real numbers, and a
+//   product is (ac - bd) + (ad + bc)i, with each of these operations rounded.
 // - A scale of exactly 1.0 and a divisor of 1 cost nothing and change no bits.
 // - kMin and kMax: NaN in any input gives NaN; of 0 and -0 the first stays.
 // - With a sum_dtype, partial and dst are of that type, and the rest is as for `dtype`: partial is
@@ -61,8 +63,8 @@ void scatter(std::span<void* const> destinations, const void* src, size_t bytes,
 // apart from src.
 void widen(std::span<void* const> destinations, const void* src, DType dtype, size_t count);
 
-// Returns the place of the first NaN or infinity among `count` elements of a floating dtype, or
-// `count` if there is none. Any alignment will do.
+// Returns the place of the first NaN or infinity among `count` elements of a floating or complex
+// dtype, or `count` if there is none. Any alignment will do.
 size_t find_nonfinite(DType dtype, const void* values, size_t count);
 
 // Returns the instruction set that run-time dispatch chose, for logs and rueda_build_info: "AVX3",

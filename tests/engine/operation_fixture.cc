@@ -40,16 +40,31 @@ double value_of_half(uint16_t bits) {
   return std::ldexp((bits & 0x8000) ? -fraction : fraction, ((bits >> 10) & 0x1f) - 15);
 }
 
+// The imaginary part is such that sums and products of few values are exact, and that no component
+// of a product of others than 1 is a zero, whose sign would depend on the order.
+double imaginary_of(double real) { return real == 1 ? 0 : real / 2; }
+
 }  // namespace
 
 void put_number(DType dtype, double value, std::byte* to) {
+  const auto whole = static_cast<int64_t>(value);
   switch (dtype) {
     case DType::kFloat32: return put(static_cast<float>(value), to);
     case DType::kFloat64: return put(value, to);
+    case DType::kComplex64:
+    case DType::kComplex128: {
+      const DType component = component_dtype(dtype);
+      put_number(component, value, to);
+      return put_number(component, imaginary_of(value), to + element_bytes(component));
+    }
+    case DType::kInt16: return put(static_cast<int16_t>(whole), to);
+    case DType::kUInt16: return put(static_cast<uint16_t>(whole), to);
+    case DType::kUInt32: return put(static_cast<uint32_t>(whole), to);
+    case DType::kUInt64: return put(static_cast<uint64_t>(whole), to);
     case DType::kInt32: return put(static_cast<int32_t>(value), to);
     case DType::kInt64: return put(static_cast<int64_t>(value), to);
-    case DType::kInt8: return put(static_cast<int8_t>(static_cast<int64_t>(value)), to);
-    case DType::kUInt8: return put(static_cast<uint8_t>(static_cast<int64_t>(value)), to);
+    case DType::kInt8: return put(static_cast<int8_t>(whole), to);
+    case DType::kUInt8: return put(static_cast<uint8_t>(whole), to);
     case DType::kBool: return put(static_cast<uint8_t>(value != 0), to);
     case DType::kFloat16: return put(half_of(value), to);
     case DType::kBFloat16: {
@@ -62,8 +77,14 @@ void put_number(DType dtype, double value, std::byte* to) {
 
 double get_number(DType dtype, const std::byte* from) {
   switch (dtype) {
-    case DType::kFloat32: return get<float>(from);
-    case DType::kFloat64: return get<double>(from);
+    case DType::kFloat32:
+    case DType::kComplex64: return get<float>(from);
+    case DType::kFloat64:
+    case DType::kComplex128: return get<double>(from);
+    case DType::kInt16: return get<int16_t>(from);
+    case DType::kUInt16: return get<uint16_t>(from);
+    case DType::kUInt32: return get<uint32_t>(from);
+    case DType::kUInt64: return static_cast<double>(get<uint64_t>(from));
     case DType::kInt32: return get<int32_t>(from);
     case DType::kInt64: return static_cast<double>(get<int64_t>(from));
     case DType::kInt8: return get<int8_t>(from);

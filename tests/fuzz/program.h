@@ -57,6 +57,7 @@ inline TensorDescriptor make_tensor(Bytes& bytes) {
   tensor.kind = kKinds[bytes.below(10)];
   tensor.dtype = kTypes[bytes.below(4)];
   const uint8_t more = bytes.take();
+  if (more >= 224) tensor.dtype = more & 1 ? DType::kUInt16 : DType::kComplex128;
   if (more & 1) tensor.op = ReduceOp::kAverage;
   if ((more & 2) && can_be_adasum(tensor.kind, tensor.dtype)) tensor.op = ReduceOp::kAdasum;
   if (more & 4) tensor.shape = {static_cast<int64_t>(bytes.below(200))};

@@ -56,6 +56,22 @@ TEST(CheckBatch, SaysWhatIsWrong) {
       {[](Fixture& f) { f.batch.divisor = 0; }, "divisor is 0"},
       {[](Fixture& f) { f.batch.op = ReduceOp::kAdasum; }, "element by element"},
       {[](Fixture& f) { f.batch.dtype = DType{99}; }, "does not exist"},
+      {[](Fixture& f) { f.batch.dtype = DType{kDTypeCount}; }, "does not exist"},
+      {[](Fixture& f) {
+         f.batch.dtype = DType::kComplex64;
+         f.batch.op = ReduceOp::kMin;
+       },
+       "complex64 has no min"},
+      {[](Fixture& f) {
+         f.batch.dtype = DType::kComplex128;
+         f.batch.op = ReduceOp::kMax;
+       },
+       "complex128 has no max"},
+      {[](Fixture& f) {
+         f.batch.dtype = DType::kComplex64;
+         f.batch.dst_dtype = DType::kFloat16;
+       },
+       "complex64 does not travel as"},
       {[](Fixture& f) { f.batch.dst_dtype = DType::kFloat64; }, "float32 does not travel as"},
       {[](Fixture& f) { f.batch.partial_dtype = DType::kInt8; }, "float32 does not travel as"},
       {[](Fixture& f) {

@@ -1,6 +1,7 @@
 #include "tests/gpu/batches.h"
 
 #include <cmath>
+#include <complex>
 #include <cstring>
 #include <random>
 
@@ -46,9 +47,14 @@ BatchMemory::BatchMemory(const BatchPlan& plan, uint64_t seed, const Fill& fill)
   for (size_t s = 0; s < pieces_.size(); ++s) {
     for (size_t k = 0; k < pieces_[s].inputs.size(); ++k) {
       const size_t size = element_bytes(input_type(k));
+      const DType component = component_dtype(input_type(k));
       for (uint64_t i = 0; i < pieces_[s].count; ++i) {
-        model::encode(input_type(k), fill(k, s, i),
-                      bytes_at(before_, pieces_[s].inputs[k] + i * size));
+        uint8_t* const at = bytes_at(before_, pieces_[s].inputs[k] + i * size);
+        const double value = fill(k, s, i);
+        model::encode(component, value, at);
+        if (is_complex(input_type(k))) {
+          model::encode(component, value / 2, at + element_bytes(component));
+        }
       }
     }
   }
@@ -59,11 +65,12 @@ BatchMemory::BatchMemory(const BatchPlan& plan, uint64_t seed) : plan_(plan) {
   std::mt19937_64 random(seed);
   for (const Piece& piece : pieces_) {
     for (size_t k = 0; k < piece.inputs.size(); ++k) {
-      const size_t size = element_bytes(input_type(k));
-      for (uint64_t i = 0; i < piece.count; ++i) {
+      const DType component = component_dtype(input_type(k));
+      const size_t size = element_bytes(component);
+      for (uint64_t i = 0; i < piece.count * components_of(input_type(k)); ++i) {
         uint64_t bits = random();
         // Often only bits of the exponent are set: infinities, zeros, powers of two.
-        if (is_floating(input_type(k)) && random() % 8 == 0) bits = ~uint64_t{0} << (random() % 64);
+        if (is_floating(component) && random() % 8 == 0) bits = ~uint64_t{0} << (random() % 64);
         std::memcpy(bytes_at(before_, piece.inputs[k] + i * size), &bits, size);
       }
     }
@@ -128,13 +135,38 @@ Batch BatchMemory::at(DeviceAddress base) {
           .segments = segments_};
 }
 
+// The sums of complex numbers are those of their components, so that only a product needs both.
+void BatchMemory::multiply_complex(const Piece& piece, uint64_t i,
+                                   std::vector<std::byte>& after) const {
+  const DType component = component_dtype(plan_.dtype);
+  const size_t size = element_bytes(component);
+  const auto number = [&](size_t place) {
+    const uint8_t* const at = bytes_at(before_, place + 2 * i * size);
+    return std::complex(model::decode(component, at), model::decode(component, at + size));
+  };
+  std::complex<double> product = number(piece.inputs[0]);
+  for (size_t k = 1; k < piece.inputs.size(); ++k) product *= number(piece.inputs[k]);
+  for (const size_t output : piece.outputs) {
+    uint8_t* const at = bytes_at(after, output + 2 * i * size);
+    model::encode(component, product.real(), at);
+    model::encode(component, product.imag(), at + size);
+  }
+}
+
 std::vector<std::byte> BatchMemory::expected() const {
   std::vector<std::byte> after = before_;
+  const bool multiplies_complex = is_complex(plan_.dtype) && plan_.op == ReduceOp::kProduct;
   for (const Piece& piece : pieces_) {
-    for (uint64_t i = 0; i < piece.count; ++i) {
+    for (uint64_t i = 0; multiplies_complex && i < piece.count; ++i) {
+      multiply_complex(piece, i, after);
+    }
+  }
+  if (multiplies_complex) return after;
+  for (const Piece& piece : pieces_) {
+    for (uint64_t i = 0; i < piece.count * components_of(plan_.dtype); ++i) {
       double sum = 0;
       for (size_t k = 0; k < piece.inputs.size(); ++k) {
-        const DType dtype = input_type(k);
+        const DType dtype = component_dtype(input_type(k));
         double value =
             value_at(dtype, bytes_at(before_, piece.inputs[k] + i * element_bytes(dtype)));
         if (!plan_.has_partial || k > 0) value *= plan_.prescale;
@@ -142,7 +174,7 @@ std::vector<std::byte> BatchMemory::expected() const {
       }
       sum = sum * plan_.postscale / static_cast<double>(plan_.divisor);
       for (const size_t output : piece.outputs) {
-        const DType dtype = plan_.dst_type();
+        const DType dtype = component_dtype(plan_.dst_type());
         model::encode(dtype, sum, bytes_at(after, output + i * element_bytes(dtype)));
       }
     }
@@ -188,18 +220,19 @@ std::vector<std::byte> BatchMemory::by_kernels() const {
 std::string BatchMemory::difference(const std::vector<std::byte>& after,
                                     const std::vector<std::byte>& expected) const {
   std::vector<std::byte> left = after;
-  const DType dtype = plan_.dst_type();
+  const DType dtype = component_dtype(plan_.dst_type());
   const size_t size = element_bytes(dtype);
+  const size_t components = components_of(plan_.dst_type());
   for (size_t s = 0; s < pieces_.size(); ++s) {
     for (const size_t output : pieces_[s].outputs) {
-      for (uint64_t i = 0; i < pieces_[s].count; ++i) {
+      for (uint64_t i = 0; i < pieces_[s].count * components; ++i) {
         const uint8_t* is = bytes_at(after, output + i * size);
         const uint8_t* should_be = bytes_at(expected, output + i * size);
         const double value = model::decode(dtype, is);
         const double right = model::decode(dtype, should_be);
         const bool are_nan = is_floating(dtype) && std::isnan(value) && std::isnan(right);
         if (!are_nan && std::memcmp(is, should_be, size) != 0) {
-          return plan_.name() + ": element " + std::to_string(i) + " of segment " +
+          return plan_.name() + ": element " + std::to_string(i / components) + " of segment " +
                  std::to_string(s) + " is " + std::to_string(value) + " and should be " +
                  std::to_string(right);
         }

@@ -43,7 +43,8 @@ std::vector<uint64_t> odd_counts();
 class BatchMemory {
  public:
   static constexpr std::byte kGuard{0xc3};
-  // Returns the element of input k (0 is the partial if there is one), segment, index.
+  // Returns the element of input k (0 is the partial if there is one), segment, index. Of a complex
+  // number it is the real part, and half of it the imaginary part.
   using Fill = std::function<double(size_t input, size_t segment, uint64_t i)>;
 
   BatchMemory(const BatchPlan& plan, uint64_t seed, const Fill& fill);
@@ -72,6 +73,8 @@ class BatchMemory {
     uint64_t count = 0;
   };
   void lay_out(uint64_t seed);
+  // Writes the product of a piece's i-th elements.
+  void multiply_complex(const Piece& piece, uint64_t i, std::vector<std::byte>& after) const;
   DType input_type(size_t input) const;
 
   BatchPlan plan_;

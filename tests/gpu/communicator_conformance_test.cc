@@ -122,6 +122,8 @@ TEST_P(GpuCommunicator, ReducesEachElementOfAllMembersInPlace) {
     reduce(DType::kInt64, op, int64_t{});
     reduce(DType::kInt8, op, int8_t{});
     reduce(DType::kUInt8, op, uint8_t{});
+    reduce(DType::kUInt32, op, uint32_t{});
+    reduce(DType::kUInt64, op, uint64_t{});
   }
 }
 
@@ -131,7 +133,11 @@ TEST_P(GpuCommunicator, RefusesWhatHasNoMeaningAmongSeveral) {
   Member& member = members_[0];
   for (const auto& [dtype, op] : {std::pair{DType::kFloat32, ReduceOp::kAverage},
                                   {DType::kFloat32, ReduceOp::kAdasum},
-                                  {DType::kBool, ReduceOp::kMax}}) {
+                                  {DType::kBool, ReduceOp::kMax},
+                                  {DType::kInt16, ReduceOp::kSum},
+                                  {DType::kUInt16, ReduceOp::kMin},
+                                  {DType::kComplex64, ReduceOp::kSum},
+                                  {DType::kComplex128, ReduceOp::kProduct}}) {
     EXPECT_EQ(member.communicator->all_reduce(*member.stream, member.at, 1, dtype, op).code(),
               Code::kInvalidArgument);
   }

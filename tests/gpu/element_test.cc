@@ -85,6 +85,36 @@ TEST(Element, IntegersWrap) {
   EXPECT_EQ(combine<ReduceOp::kSum>(int8_t{127}, int8_t{1}), -128);
   EXPECT_EQ(combine<ReduceOp::kProduct>(uint8_t{16}, uint8_t{17}), 16);
   EXPECT_EQ(combine<ReduceOp::kMin>(int8_t{-1}, int8_t{1}), -1);
+  EXPECT_EQ(combine<ReduceOp::kProduct>(uint16_t{0xffff}, uint16_t{0xffff}), 1);
+  EXPECT_EQ(combine<ReduceOp::kProduct>(int16_t{-0x8000}, int16_t{-1}), -0x8000);
+  EXPECT_EQ(combine<ReduceOp::kSum>(UINT64_MAX, uint64_t{2}), 1u);
+  EXPECT_EQ(combine<ReduceOp::kMax>(UINT64_MAX, uint64_t{1}), UINT64_MAX);
+}
+
+TEST(Element, ComplexNumbersAreAddedMultipliedAndScaled) {
+  const Complex<float> a{3, 4};
+  const Complex<float> b{1, -2};
+  const auto sum = combine<ReduceOp::kSum>(a, b);
+  EXPECT_EQ(sum.real, 4);
+  EXPECT_EQ(sum.imaginary, 2);
+  const auto product = combine<ReduceOp::kProduct>(a, b);
+  EXPECT_EQ(product.real, 11);
+  EXPECT_EQ(product.imaginary, -2);
+  const Scaler<Complex<float>> third({.prescale = 0.1, .postscale = 2, .divisor = 3});
+  EXPECT_EQ(third.source(a).imaginary, 4.0f * 0.1f);
+  EXPECT_EQ(third.finish(a).real, 6.0f / 3.0f);
+  EXPECT_EQ(third.finish(a).imaginary, 8.0f / 3.0f);
+}
+
+TEST(Element, UnsignedIntegersAreDividedAsSuch) {
+  const Scaler<uint64_t> fifth({.divisor = 5});
+  EXPECT_EQ(fifth.finish(UINT64_MAX), UINT64_MAX / 5);
+  const Scaler<int16_t> third({.divisor = 3});
+  EXPECT_EQ(third.finish(-32'768), -10'922);
+  EXPECT_EQ(truncate_saturating<uint64_t>(0x1p64), UINT64_MAX);
+  EXPECT_EQ(truncate_saturating<uint64_t>(0x1p63), uint64_t{1} << 63);
+  EXPECT_EQ(truncate_saturating<uint64_t>(-1), 0u);
+  EXPECT_EQ(truncate_saturating<uint16_t>(65'536), 65'535);
 }
 
 TEST(Element, ScaledIntegersTruncateAndSaturate) {

@@ -9,9 +9,10 @@
 
 namespace rueda::gpu {
 
-inline constexpr DType kAllDTypes[] = {DType::kFloat32,  DType::kFloat64, DType::kFloat16,
-                                       DType::kBFloat16, DType::kInt32,   DType::kInt64,
-                                       DType::kInt8,     DType::kUInt8,   DType::kBool};
+inline constexpr DType kAllDTypes[] = {
+    DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBFloat16,  DType::kInt32,
+    DType::kInt64,   DType::kInt8,    DType::kUInt8,   DType::kBool,      DType::kInt16,
+    DType::kUInt16,  DType::kUInt32,  DType::kUInt64,  DType::kComplex64, DType::kComplex128};
 inline constexpr ReduceOp kAllOps[] = {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMin,
                                        ReduceOp::kMax, ReduceOp::kProduct};
 
@@ -22,6 +23,7 @@ inline void for_each_plain_plan(const UsePlan& use) {
   for (const DType dtype : kAllDTypes) {
     for (const ReduceOp op : kAllOps) {
       if (dtype == DType::kBool && op == ReduceOp::kAverage) continue;
+      if (!has_operator(dtype, op)) continue;
       for (size_t sources = 1; sources <= 8; ++sources) {
         BatchPlan plan{.dtype = dtype, .op = op, .sources = sources, .counts = odd_counts()};
         plan.destinations = 1 + sources % 3;

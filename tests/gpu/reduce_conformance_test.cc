@@ -5,6 +5,7 @@
 
 #include "tests/gpu/plans.h"
 #include "tests/gpu/rig.h"
+#include "tests/reduce/reference.h"
 
 namespace rueda::gpu {
 namespace {
@@ -40,13 +41,14 @@ double small_number(DType dtype, ReduceOp op, size_t input, uint64_t i) {
   const auto pick = static_cast<int>((i * 7 + input * 3) % 5);
   if (dtype == DType::kBool) return pick == 0 ? 0 : pick * 50;
   if (op == ReduceOp::kProduct) {
-    const double small = is_floating(dtype) ? 0.5 : 1;
-    const double negative = dtype == DType::kUInt8 ? 1 : -1;
+    const double small = is_integer(dtype) ? 1 : 0.5;
+    const double negative = reduce::testing::is_unsigned(dtype) ? 1 : -1;
     const double factors[] = {1, 2, small, negative, 1};
     return factors[(i + input * 3) % 5];
   }
   const double number = pick + static_cast<double>(i % 3);
-  return dtype == DType::kUInt8 ? number : is_floating(dtype) ? number / 4 - 1 : number - 3;
+  if (reduce::testing::is_unsigned(dtype)) return number;
+  return is_integer(dtype) ? number - 3 : number / 4 - 1;
 }
 
 TEST_P(GpuReduce, EveryDtypeOpAndNumberOfSources) {

@@ -15,9 +15,11 @@ constexpr size_t kCounts[] = {0, 1, 2, 3, 7, 15, 16, 17, 31, 33, 63, 64, 65, 100
 
 // Returns a value so small that nine of them and a partial stay exact even in bfloat16's eight
 // bits.
-double exact_value(ReduceOp op, std::mt19937& random) {
-  if (op == ReduceOp::kProduct) return std::vector{1.0, -1.0, 2.0, -2.0}[random() % 4];
-  return static_cast<double>(random() % 7) - 3.0;
+double exact_value(DType dtype, ReduceOp op, std::mt19937& random) {
+  if (op == ReduceOp::kProduct) {
+    return std::vector{1.0, 2.0, -1.0, -2.0}[random() % (is_unsigned(dtype) ? 2 : 4)];
+  }
+  return static_cast<double>(random() % 7) - (is_unsigned(dtype) ? 0.0 : 3.0);
 }
 
 // Holds the inputs of one call, and what the model makes of them.
@@ -29,7 +31,7 @@ struct Inputs {
          size_t offset_bytes, std::mt19937& random) {
     for (size_t k = 0; k < source_count + (has_partial ? 1 : 0); ++k) {
       Buffer buffer(dtype, count, offset_bytes == 0 ? 0 : offset_bytes + k);
-      for (size_t i = 0; i < count; ++i) buffer.set(i, exact_value(op, random));
+      for (size_t i = 0; i < count; ++i) buffer.set(i, exact_value(dtype, op, random));
       (k < source_count ? sources : partial).push_back(std::move(buffer));
     }
   }
@@ -119,7 +121,8 @@ TEST_P(Kernels, WriteOverAnyInputInPlace) {
 
 TEST_P(Kernels, KeepTheirOnlyInput) {
   const auto [dtype, op] = GetParam();
-  Buffer only = Buffer::of(dtype, {1, -2, 3, 0, -1});
+  const double sign = is_unsigned(dtype) ? 1 : -1;
+  Buffer only = Buffer::of(dtype, {1, sign * 2, 3, 0, sign});
   const std::vector<double> before = only.values();
   reduce({.dtype = dtype, .op = op, .dst = only.data(), .partial = only.data(), .count = 5});
   EXPECT_EQ(only.values(), before);

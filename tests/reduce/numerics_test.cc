@@ -247,13 +247,15 @@ TEST(Numerics, SumsGoInTheOrderPartialThenSources) {
 
 template <class T>
 void check_integer_wrap(DType dtype) {
-  using U = std::make_unsigned_t<T>;
+  using U = std::common_type_t<std::make_unsigned_t<T>, unsigned>;  // whose products wrap
   std::mt19937_64 random(7);
   constexpr size_t kInputs = 5, kCount = 1001;
   std::vector<Buffer> inputs(kInputs, Buffer(dtype, kCount));
   for (Buffer& input : inputs) {
     for (size_t i = 0; i < kCount; ++i) {
-      const T value = i % 10 == 0 ? std::numeric_limits<T>::min() : static_cast<T>(random());
+      T value = static_cast<T>(random());
+      if (i % 10 == 0) value = std::numeric_limits<T>::min();
+      if (i % 10 == 5) value = std::numeric_limits<T>::max();
       std::memcpy(input.at(i), &value, sizeof(T));
     }
   }
@@ -282,10 +284,14 @@ void check_integer_wrap(DType dtype) {
   }
 }
 
-TEST(Numerics, IntegersWrapAndCompareSigned) {
+TEST(Numerics, IntegersWrapAndCompareWithTheirSigns) {
   for_each_target([] {
+    check_integer_wrap<int16_t>(DType::kInt16);
     check_integer_wrap<int32_t>(DType::kInt32);
     check_integer_wrap<int64_t>(DType::kInt64);
+    check_integer_wrap<uint16_t>(DType::kUInt16);
+    check_integer_wrap<uint32_t>(DType::kUInt32);
+    check_integer_wrap<uint64_t>(DType::kUInt64);
   });
 }
 

@@ -22,9 +22,11 @@ inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 // This byte stands around memory that a kernel may write to.
 inline constexpr uint8_t kGuard = 0xa5;
 
-// These types hold products of nine small numbers; bytes have bytes_test.cc.
-inline constexpr DType kDTypes[] = {DType::kFloat32,  DType::kFloat64, DType::kFloat16,
-                                    DType::kBFloat16, DType::kInt32,   DType::kInt64};
+// These types hold products of nine small numbers; bytes have bytes_test.cc, and complex numbers
+// complex_test.cc.
+inline constexpr DType kDTypes[] = {
+    DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBFloat16, DType::kInt32,
+    DType::kInt64,   DType::kInt16,   DType::kUInt16,  DType::kUInt32,   DType::kUInt64};
 inline constexpr DType kFloatDTypes[] = {DType::kFloat32, DType::kFloat64, DType::kFloat16,
                                          DType::kBFloat16};
 inline constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMin,
@@ -85,8 +87,19 @@ inline double decode(DType dtype, const uint8_t* at) {
     case DType::kInt8: return as(int8_t{});
     case DType::kUInt8:
     case DType::kBool: return as(uint8_t{});
+    case DType::kInt16: return as(int16_t{});
+    case DType::kUInt16: return as(uint16_t{});
+    case DType::kUInt32: return as(uint32_t{});
+    case DType::kUInt64: return static_cast<double>(as(uint64_t{}));
+    case DType::kComplex64:
+    case DType::kComplex128: break;  // A number is a component of theirs.
   }
   return 0;
+}
+
+inline bool is_unsigned(DType dtype) {
+  return dtype == DType::kUInt8 || dtype == DType::kUInt16 || dtype == DType::kUInt32 ||
+         dtype == DType::kUInt64;
 }
 
 inline void encode(DType dtype, double x, uint8_t* at) {
@@ -101,6 +114,12 @@ inline void encode(DType dtype, double x, uint8_t* at) {
     case DType::kInt8: return put(static_cast<int8_t>(x));
     case DType::kUInt8:
     case DType::kBool: return put(static_cast<uint8_t>(x));
+    case DType::kInt16: return put(static_cast<int16_t>(x));
+    case DType::kUInt16: return put(static_cast<uint16_t>(x));
+    case DType::kUInt32: return put(static_cast<uint32_t>(x));
+    case DType::kUInt64: return put(static_cast<uint64_t>(x));
+    case DType::kComplex64:
+    case DType::kComplex128: break;  // A number is a component of theirs.
   }
 }
 

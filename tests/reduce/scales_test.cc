@@ -99,7 +99,7 @@ TEST(Scales, ScalesOfOneChangeNoBits) {
 }
 
 TEST(Scales, IntegersTruncateTowardsZero) {
-  for (DType dtype : {DType::kInt32, DType::kInt64}) {
+  for (DType dtype : {DType::kInt16, DType::kInt32, DType::kInt64}) {
     EXPECT_THAT(scaled(dtype, ReduceOp::kAverage, {7, 4}, {.divisor = 4}).values(), Each(2.0));
     EXPECT_THAT(scaled(dtype, ReduceOp::kAverage, {-7, -4}, {.divisor = 4}).values(), Each(-2.0));
     EXPECT_THAT(scaled(dtype, ReduceOp::kSum, {7, -9}, {.prescale = 0.5}).values(), Each(-1.0));
@@ -113,6 +113,36 @@ TEST(Scales, IntegerAveragesAreExactBeyondTheMantissaOfADouble) {
   const std::vector<const void*> sources{&big};
   reduce({.dtype = DType::kInt64, .dst = &out, .sources = sources, .count = 1, .divisor = 5});
   EXPECT_EQ(out, big / 5);
+}
+
+TEST(Scales, UnsignedIntegersAreNoSignedOnes) {
+  for (DType dtype : {DType::kUInt16, DType::kUInt32, DType::kUInt64}) {
+    const double large = std::ldexp(1.0, 8 * static_cast<int>(element_bytes(dtype)) - 1);
+    EXPECT_THAT(scaled(dtype, ReduceOp::kAverage, {large, 4}, {.divisor = 4}).values(),
+                Each(large / 4 + 1));
+    EXPECT_THAT(scaled(dtype, ReduceOp::kSum, {large}, {.prescale = 0.5}).values(),
+                Each(large / 2));
+    EXPECT_THAT(scaled(dtype, ReduceOp::kMax, {large, 4}, {.postscale = 0.25}).values(),
+                Each(large / 4));
+    EXPECT_THAT(scaled(dtype, ReduceOp::kMin, {large, 8}, {.prescale = 0.5}).values(), Each(4.0));
+    EXPECT_THAT(scaled(dtype, ReduceOp::kSum, {large}, {.postscale = -1}).values(), Each(0.0));
+  }
+  const uint64_t big = (uint64_t{1} << 63) + 3;
+  uint64_t out = 0;
+  const std::vector<const void*> sources{&big};
+  reduce({.dtype = DType::kUInt64, .dst = &out, .sources = sources, .count = 1, .divisor = 5});
+  EXPECT_EQ(out, big / 5) << "an average is exact beyond the mantissa of a double";
+  reduce({.dtype = DType::kUInt64, .dst = &out, .sources = sources, .count = 1, .prescale = 2});
+  EXPECT_EQ(out, std::numeric_limits<uint64_t>::max());
+}
+
+TEST(Scales, SixteenBitIntegersSaturate) {
+  EXPECT_THAT(scaled(DType::kInt16, ReduceOp::kSum, {20'000}, {.prescale = 2}).values(),
+              Each(32'767.0));
+  EXPECT_THAT(scaled(DType::kInt16, ReduceOp::kSum, {20'000}, {.prescale = -2}).values(),
+              Each(-32'768.0));
+  EXPECT_THAT(scaled(DType::kUInt16, ReduceOp::kSum, {40'000}, {.prescale = 2}).values(),
+              Each(65'535.0));
 }
 
 TEST(Scales, IntegersSaturateWhenAScaleLeavesTheirRange) {

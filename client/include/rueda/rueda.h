@@ -68,13 +68,20 @@ typedef enum rueda_dtype {
   RUEDA_INT64 = 5,
   RUEDA_INT8 = 6,
   RUEDA_UINT8 = 7,
-  RUEDA_BOOL = 8 /* one byte: 0 is false, any other value is true, results are 0 or 1 */
+  RUEDA_BOOL = 8, /* one byte: 0 is false, any other value is true, results are 0 or 1 */
+  RUEDA_INT16 = 9,
+  RUEDA_UINT16 = 10,
+  RUEDA_UINT32 = 11,
+  RUEDA_UINT64 = 12,
+  RUEDA_COMPLEX64 = 13, /* two floats: the real part, then the imaginary part */
+  RUEDA_COMPLEX128 = 14 /* two doubles */
 } rueda_dtype;
 
 /* The operator of a reduction. Sums and products of integers wrap in the width of their type, and
  * so do averages, which are divided sums: cast to a wider type where a sum may not fit. For bool,
  * sum and maximum are a logical or, product and minimum a logical and; bool has no average and no
- * scales. */
+ * scales. Complex numbers have no order, and so no minimum, no maximum and no Adasum; their scales
+ * are real numbers. */
 typedef enum rueda_op {
   RUEDA_SUM = 0,
   RUEDA_AVERAGE = 1, /* for integers, the quotient is rounded towards zero */

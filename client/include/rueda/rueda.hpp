@@ -11,6 +11,7 @@
 #define RUEDA_RUEDA_HPP
 
 #include <chrono>
+#include <complex>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -78,6 +79,18 @@ template <>
 struct DTypeOf<uint8_t> : std::integral_constant<rueda_dtype, RUEDA_UINT8> {};
 template <>
 struct DTypeOf<bool> : std::integral_constant<rueda_dtype, RUEDA_BOOL> {};
+template <>
+struct DTypeOf<int16_t> : std::integral_constant<rueda_dtype, RUEDA_INT16> {};
+template <>
+struct DTypeOf<uint16_t> : std::integral_constant<rueda_dtype, RUEDA_UINT16> {};
+template <>
+struct DTypeOf<uint32_t> : std::integral_constant<rueda_dtype, RUEDA_UINT32> {};
+template <>
+struct DTypeOf<uint64_t> : std::integral_constant<rueda_dtype, RUEDA_UINT64> {};
+template <>
+struct DTypeOf<std::complex<float>> : std::integral_constant<rueda_dtype, RUEDA_COMPLEX64> {};
+template <>
+struct DTypeOf<std::complex<double>> : std::integral_constant<rueda_dtype, RUEDA_COMPLEX128> {};
 
 template <class T>
 concept Element = requires {

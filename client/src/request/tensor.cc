@@ -64,6 +64,16 @@ Status check_arithmetic(const rueda_abi_intern& descriptor) {
                  "the maximum (or), the product or the minimum (and)");
 }
 
+// Checks that the operator exists for the tensor's type. The daemon checks it too.
+Status check_operator(const rueda_abi_intern& descriptor) {
+  const auto dtype = static_cast<DType>(descriptor.dtype);
+  const auto op = static_cast<ReduceOp>(descriptor.op);
+  if (has_operator(dtype, op)) return Status::ok();
+  return invalid("tensor " + quoted(descriptor.name) + " is " + to_string(dtype) +
+                 ", which has no order, and so no " + to_string(op) +
+                 "; ask for the sum, the average or the product");
+}
+
 // Checks that Adasum is possible for the tensor. The daemon checks it too.
 Status check_adasum(const rueda_abi_intern& descriptor) {
   const auto kind = static_cast<CollectiveKind>(descriptor.kind);
@@ -138,7 +148,7 @@ Result<TensorRequest> describe(const rueda_tensor* tensor, CollectiveKind kind) 
   const int dtype = as_number(tensor->dtype);
   if (dtype < 0 || dtype >= kDTypeCount) {
     return invalid("tensor " + quoted(tensor->name) + " has the unknown dtype " +
-                   std::to_string(dtype) + "; 0 (float32) to 8 (bool) are known");
+                   std::to_string(dtype) + "; 0 (float32) to 14 (complex128) are known");
   }
   request.element_bytes = element_bytes(static_cast<DType>(dtype));
   descriptor.kind = static_cast<uint8_t>(kind);
@@ -179,6 +189,7 @@ Status set_options(const rueda_reduce_options* options, TensorRequest& request) 
   descriptor.wire_dtype = static_cast<uint32_t>(wire_dtype);
   if (Status status = check_wire(descriptor); !status.is_ok()) return status;
   if (Status status = check_adasum(descriptor); !status.is_ok()) return status;
+  if (Status status = check_operator(descriptor); !status.is_ok()) return status;
   return check_arithmetic(descriptor);
 }
 

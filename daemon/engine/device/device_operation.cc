@@ -323,6 +323,11 @@ gpu::WorkerOperation build_addition_of(const core::Launch& launch, const DeviceL
 
 namespace {
 
+// Returns the type of the numbers that NCCL reduces, of values that travel as `dtype`.
+DType dtype_across(DType dtype) {
+  return dtype == DType::kBool ? DType::kUInt8 : component_dtype(dtype);
+}
+
 // Returns the operator that NCCL applies. bool values are numbers that are 0 or 1, and must stay
 // so: the greatest stands for a sum, and the least for a product.
 ReduceOp op_across(const core::TensorDescriptor& tensor) {
@@ -383,8 +388,8 @@ std::vector<gpu::WorkerOperation> build_across_operations(const core::Launch& la
   if (elements > 0) {
     in.front().across = {.communicator = across.communicator,
                          .at = scratch,
-                         .count = static_cast<uint64_t>(elements),
-                         .dtype = dtype == DType::kBool ? DType::kUInt8 : dtype,
+                         .count = static_cast<uint64_t>(elements) * components_of(dtype),
+                         .dtype = dtype_across(dtype),
                          .op = is_broadcast ? ReduceOp::kSum : op_across(first)};
     if (is_broadcast) in.front().across->root = across.root;
   }

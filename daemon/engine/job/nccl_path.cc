@@ -47,9 +47,13 @@ void NcclPath::close_set(uint32_t process_set) {
   if (sets_) sets_->drop(process_set);
 }
 
-// Tensors of sets of one node stay as they are.
+// Tensors of sets of one node stay as they are, and so do those that NCCL has no reduction for:
+// they go by way of host memory, as without NCCL.
 bool NcclPath::carries(const core::TensorDescriptor& tensor) const {
-  if (tensor.memory != MemorySpace::kDevice) return false;
+  if (tensor.memory != MemorySpace::kDevice ||
+      !can_be_by_nccl(tensor.kind, tensor.dtype, tensor.op)) {
+    return false;
+  }
   const core::Collectives* const set = host_.find_set(tensor.process_set);
   return set && set->layout().members().size() > 1;
 }

@@ -58,8 +58,12 @@ const std::byte* InputCheck::note(const std::byte* element) {
   return end;
 }
 
+// Of a complex number, the first component that is not finite counts.
 NonfiniteKind InputCheck::kind_of(const std::byte* element) const {
-  switch (dtype_) {
+  const DType component = component_dtype(dtype_);
+  element += element_bytes(component) *
+             reduce::find_nonfinite(component, element, components_of(dtype_) - 1);
+  switch (component) {
     case DType::kFloat16: return kind_of_bits<uint16_t>(element, 0x7c00);
     case DType::kBFloat16: return kind_of_bits<uint16_t>(element, 0x7f80);
     case DType::kFloat64: return kind_of_bits<uint64_t>(element, 0x7ff0000000000000);

@@ -9,8 +9,14 @@ cudaError_t launch(const Batch& batch, const Launch& launch, uint32_t blocks, cu
     case DType::kFloat32: return launch_float32(batch, launch, blocks, stream);
     case DType::kFloat64:
     case DType::kFloat16:
-    case DType::kBFloat16: return launch_other_floats(batch, launch, blocks, stream);
-    default: return launch_integers(batch, launch, blocks, stream);
+    case DType::kBFloat16:
+    case DType::kComplex64:
+    case DType::kComplex128: return launch_other_floats(batch, launch, blocks, stream);
+    case DType::kInt8:
+    case DType::kInt16:
+    case DType::kInt32:
+    case DType::kInt64: return launch_signed(batch, launch, blocks, stream);
+    default: return launch_unsigned(batch, launch, blocks, stream);
   }
 }
 
@@ -26,12 +32,16 @@ cudaError_t load_kernels() {
       load(load_float32, {.dst_dtype = wire, .op = op});
       load(load_float32, {.partial_dtype = wire, .op = op});
     }
-    for (const DType dtype : {DType::kFloat64, DType::kFloat16, DType::kBFloat16}) {
-      load(load_other_floats, {.dtype = dtype, .op = op});
+    for (const DType dtype : {DType::kFloat64, DType::kFloat16, DType::kBFloat16, DType::kComplex64,
+                              DType::kComplex128}) {
+      if (has_operator(dtype, op)) load(load_other_floats, {.dtype = dtype, .op = op});
+    }
+    for (const DType dtype : {DType::kInt8, DType::kInt16, DType::kInt32, DType::kInt64}) {
+      load(load_signed, {.dtype = dtype, .op = op});
     }
     for (const DType dtype :
-         {DType::kInt32, DType::kInt64, DType::kInt8, DType::kUInt8, DType::kBool}) {
-      load(load_integers, {.dtype = dtype, .op = op});
+         {DType::kUInt8, DType::kUInt16, DType::kUInt32, DType::kUInt64, DType::kBool}) {
+      load(load_unsigned, {.dtype = dtype, .op = op});
     }
   }
   return error;

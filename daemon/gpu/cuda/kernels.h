@@ -37,12 +37,15 @@ cudaError_t load_kernels();
 // kernel that belongs to the batch.
 cudaError_t load_float32(const Batch& batch);
 cudaError_t load_other_floats(const Batch& batch);
-cudaError_t load_integers(const Batch& batch);
+cudaError_t load_signed(const Batch& batch);
+cudaError_t load_unsigned(const Batch& batch);
 cudaError_t launch_float32(const Batch& batch, const Launch& launch, uint32_t blocks,
                            cudaStream_t stream);
 cudaError_t launch_other_floats(const Batch& batch, const Launch& launch, uint32_t blocks,
                                 cudaStream_t stream);
-cudaError_t launch_integers(const Batch& batch, const Launch& launch, uint32_t blocks,
+cudaError_t launch_signed(const Batch& batch, const Launch& launch, uint32_t blocks,
+                          cudaStream_t stream);
+cudaError_t launch_unsigned(const Batch& batch, const Launch& launch, uint32_t blocks,
                             cudaStream_t stream);
 
 }  // namespace rueda::gpu::cuda

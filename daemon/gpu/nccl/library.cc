@@ -73,12 +73,18 @@ int number_of(DType dtype) {
     case DType::kInt8: return 0;
     case DType::kUInt8: return 1;
     case DType::kInt32: return 2;
+    case DType::kUInt32: return 3;
     case DType::kInt64: return 4;
+    case DType::kUInt64: return 5;
     case DType::kFloat16: return 6;
     case DType::kFloat32: return 7;
     case DType::kFloat64: return 8;
     case DType::kBFloat16: return 9;
-    case DType::kBool: break;
+    case DType::kBool:
+    case DType::kInt16:
+    case DType::kUInt16:
+    case DType::kComplex64:
+    case DType::kComplex128: break;
   }
   return -1;
 }

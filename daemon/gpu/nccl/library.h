@@ -59,8 +59,9 @@ Result<Library> load();
 // Converts an outcome to a Status, which is never kUnavailable.
 Status to_status(const Library& library, Comm comm, int outcome, const std::string& what);
 
-// These return the number of ncclDataType_t for every dtype but bool, and the number of ncclRedOp_t
-// for sum, min, max and product; -1 if NCCL has none.
+// These return the number of ncclDataType_t for every dtype but bool, integers of 16 bits and
+// complex numbers, and the number of ncclRedOp_t for sum, min, max and product; -1 if NCCL has
+// none.
 int number_of(DType dtype);
 int number_of(ReduceOp op);
 

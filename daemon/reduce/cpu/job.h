@@ -38,4 +38,7 @@ struct Job {
 // because there is no vector division of int64 to use, nor a multiplication of bytes.
 void reduce_integers_one_by_one(const Job& job);
 
+// Multiplies complex numbers, with or without scales. Only job.dst is written.
+void multiply_complex(const Job& job);
+
 }  // namespace rueda::reduce

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "daemon/base/check.h"
 #include "daemon/reduce/cpu/job.h"
@@ -271,13 +272,14 @@ void reduce_rounded(const Job& job) {
 }
 
 // Sums and products take unsigned lanes: they wrap to the same bits, and wrapping is defined.
-template <class Signed, class Unsigned>
+template <class T>
 void reduce_integers(const Job& job) {
+  using Unsigned = std::make_unsigned_t<T>;
   switch (job.op) {
     case ReduceOp::kSum:
     case ReduceOp::kAverage: return reduce_sum<NativeLanes<Unsigned>>(job);
-    case ReduceOp::kMin: return reduce_any<NativeLanes<Signed>, ReduceOp::kMin, Unscaled>(job);
-    case ReduceOp::kMax: return reduce_any<NativeLanes<Signed>, ReduceOp::kMax, Unscaled>(job);
+    case ReduceOp::kMin: return reduce_any<NativeLanes<T>, ReduceOp::kMin, Unscaled>(job);
+    case ReduceOp::kMax: return reduce_any<NativeLanes<T>, ReduceOp::kMax, Unscaled>(job);
     case ReduceOp::kProduct:
       return reduce_any<NativeLanes<Unsigned>, ReduceOp::kProduct, Unscaled>(job);
     case ReduceOp::kAdasum: break;
@@ -328,11 +330,17 @@ void reduce_job(const Job& job) {
     case DType::kFloat64: return reduce_floats<NativeLanes<double>>(job);
     case DType::kFloat16: return reduce_floats<Float16Lanes>(job);
     case DType::kBFloat16: return reduce_floats<BFloat16Lanes>(job);
-    case DType::kInt32: return reduce_integers<int32_t, uint32_t>(job);
-    case DType::kInt64: return reduce_integers<int64_t, uint64_t>(job);
+    case DType::kInt32: return reduce_integers<int32_t>(job);
+    case DType::kInt64: return reduce_integers<int64_t>(job);
+    case DType::kInt16: return reduce_integers<int16_t>(job);
+    case DType::kUInt16: return reduce_integers<uint16_t>(job);
+    case DType::kUInt32: return reduce_integers<uint32_t>(job);
+    case DType::kUInt64: return reduce_integers<uint64_t>(job);
     case DType::kInt8:
     case DType::kUInt8: return reduce_bytes(job);
     case DType::kBool: return reduce_bools(job);
+    case DType::kComplex64:
+    case DType::kComplex128: break;  // reduce() takes them apart.
   }
   RUEDA_CHECK(!"a dtype that exists");
 }
@@ -372,18 +380,34 @@ Job copy_of(Job job, size_t bytes) {
   return job;
 }
 
-}  // namespace
+// Returns whether complex numbers are multiplied with each other. That is the only thing that is
+// done with them, and not with their components one by one.
+bool multiplies_complex(const ReduceArgs& args) {
+  const size_t inputs = args.sources.size() + (args.partial != nullptr ? 1 : 0);
+  return is_complex(args.dtype) && args.op == ReduceOp::kProduct && inputs > 1;
+}
 
-void reduce(const ReduceArgs& args) {
-  if (args.count == 0) return;
+// Returns the reduction of complex numbers as one of their components.
+ReduceArgs componentwise(const ReduceArgs& args) {
+  ReduceArgs out = args;
+  out.dtype = component_dtype(args.dtype);
+  out.sum_dtype.reset();
+  out.op = ReduceOp::kSum;
+  out.count *= components_of(args.dtype);
+  return out;
+}
+
+// Checks the arguments, and returns them in the kernels' form.
+Job job_of(const ReduceArgs& args) {
   RUEDA_CHECK(args.partial != nullptr || !args.sources.empty());
   RUEDA_CHECK(args.divisor > 0);
+  RUEDA_CHECK(has_operator(args.dtype, args.op));
   const bool has_partial = args.partial != nullptr;
   const auto rest = has_partial ? args.sources : args.sources.subspan(1);
   const DType sum_dtype = args.sum_dtype.value_or(args.dtype);
   RUEDA_CHECK(sum_dtype == args.dtype ||
               (is_rounding_of(sum_dtype, args.dtype) && args.copies.empty()));
-  const Job job{
+  return {
       .dtype = args.dtype,
       .first_dtype = has_partial ? sum_dtype : args.dtype,
       .dst_dtype = sum_dtype,
@@ -401,13 +425,25 @@ void reduce(const ReduceArgs& args) {
       .postscale = args.postscale,
       .divisor = args.divisor,
   };
-  const size_t bytes = job.count * element_bytes(sum_dtype);
+}
+
+}  // namespace
+
+void reduce(const ReduceArgs& args) {
+  if (args.count == 0) return;
+  const Job job = job_of(args);
+  const size_t bytes = job.count * element_bytes(job.dst_dtype);
   const bool is_copied = args.dtype != DType::kBool;  // In bool, any byte but 0 becomes 1.
-  if (rest.empty() && !job.is_scaled() && job.first_dtype == sum_dtype && is_copied) {
+  if (job.rest_count == 0 && !job.is_scaled() && job.first_dtype == job.dst_dtype && is_copied) {
     if (job.streams) return HWY_DYNAMIC_DISPATCH(reduce_job)(copy_of(job, bytes));
     if (job.dst != job.first) std::memcpy(job.dst, job.first, bytes);
     return scatter(args.copies, job.dst, bytes);
   }
+  if (multiplies_complex(args)) {
+    multiply_complex(job);
+    return scatter(args.copies, job.dst, bytes);
+  }
+  if (is_complex(args.dtype)) return reduce(componentwise(args));
   const bool is_product_of_bytes =
       job.op == ReduceOp::kProduct && element_bytes(job.dtype) == sizeof(uint8_t);
   if (is_integer(job.dtype) && (job.is_scaled() || is_product_of_bytes)) {

@@ -77,7 +77,10 @@ namespace rueda::reduce {
 HWY_EXPORT(find_nonfinite_in);
 
 size_t find_nonfinite(DType dtype, const void* values, size_t count) {
-  return HWY_DYNAMIC_DISPATCH(find_nonfinite_in)(dtype, static_cast<const uint8_t*>(values), count);
+  const size_t components = components_of(dtype);
+  return HWY_DYNAMIC_DISPATCH(find_nonfinite_in)(
+             component_dtype(dtype), static_cast<const uint8_t*>(values), count * components) /
+         components;
 }
 
 }  // namespace rueda::reduce

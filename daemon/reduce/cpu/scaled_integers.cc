@@ -38,11 +38,22 @@ T load(const void* source, size_t index) {
 // Sums and products wrap, which only unsigned arithmetic may do.
 template <class T, ReduceOp kOp>
 T combine(T a, T b) {
-  using U = std::make_unsigned_t<T>;
+  // What is narrower than int would become an int, whose product can overflow.
+  using U = std::common_type_t<std::make_unsigned_t<T>, unsigned>;
   if constexpr (kOp == ReduceOp::kMin) return b < a ? b : a;
   if constexpr (kOp == ReduceOp::kMax) return b > a ? b : a;
-  if constexpr (kOp == ReduceOp::kProduct) return static_cast<T>(static_cast<U>(a) * U(b));
+  if constexpr (kOp == ReduceOp::kProduct) {
+    return static_cast<T>(static_cast<U>(a) * static_cast<U>(b));
+  }
   return static_cast<T>(static_cast<U>(a) + static_cast<U>(b));
+}
+
+// Each type is divided in the widest one of its kind, because neither of the two holds all values
+// of the other. The divisor is greater than 0.
+template <class T>
+T divided(T x, int64_t divisor) {
+  using Wide = std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>;
+  return static_cast<T>(static_cast<Wide>(x) / static_cast<Wide>(divisor));
 }
 
 template <class T, ReduceOp kOp>
@@ -54,7 +65,7 @@ void run(const Job& job) {
       sum = combine<T, kOp>(sum, scaled(load<T>(job.rest[k], i), job.prescale));
     }
     sum = scaled(sum, job.postscale);
-    if (job.divisor != 1) sum = static_cast<T>(sum / job.divisor);
+    if (job.divisor != 1) sum = divided(sum, job.divisor);
     std::memcpy(job.dst + i * sizeof(T), &sum, sizeof(T));
   }
 }
@@ -80,6 +91,10 @@ void reduce_integers_one_by_one(const Job& job) {
     case DType::kInt64: return run_op<int64_t>(job);
     case DType::kInt8: return run_op<int8_t>(job);
     case DType::kUInt8: return run_op<uint8_t>(job);
+    case DType::kInt16: return run_op<int16_t>(job);
+    case DType::kUInt16: return run_op<uint16_t>(job);
+    case DType::kUInt32: return run_op<uint32_t>(job);
+    case DType::kUInt64: return run_op<uint64_t>(job);
     default: break;
   }
   RUEDA_CHECK(!"an integer");

@@ -78,6 +78,40 @@ Result<core::Plan> read_batches(const Message& from) {
   return to;
 }
 
+// Returns whether a tensor with these properties can lie in memory of the kind that the message
+// says.
+bool is_possible_memory(uint32_t memory, CollectiveKind kind, DType dtype, ReduceOp op) {
+  if (memory >= kMemorySpaceCount) return false;
+  switch (static_cast<MemorySpace>(memory)) {
+    case MemorySpace::kHost: return true;
+    case MemorySpace::kDevice: return can_be_on_device(kind, op);
+    case MemorySpace::kDeviceNccl: return can_be_by_nccl(kind, dtype, op);
+  }
+  return false;
+}
+
+// Checks the numbers that stand for values of daemon/base/dtype.h, and whether they go together.
+Status check_numbers(const v1::TensorDescriptor& from) {
+  if (from.kind() >= kCollectiveKindCount || from.dtype() >= kDTypeCount ||
+      from.op() >= kReduceOpCount) {
+    return broken("an unknown collective, dtype or op for tensor " + from.name());
+  }
+  const auto kind = static_cast<CollectiveKind>(from.kind());
+  const auto dtype = static_cast<DType>(from.dtype());
+  const auto op = static_cast<ReduceOp>(from.op());
+  if (!has_operator(dtype, op) || (op == ReduceOp::kAdasum && !can_be_adasum(kind, dtype))) {
+    return broken("an impossible op for tensor " + from.name());
+  }
+  if (from.wire_dtype() >= kWireDTypeCount ||
+      (from.wire_dtype() != 0 && !can_be_rounded(kind, dtype))) {
+    return broken("an impossible wire dtype for tensor " + from.name());
+  }
+  if (!is_possible_memory(from.memory(), kind, dtype, op)) {
+    return broken("an impossible memory for tensor " + from.name());
+  }
+  return Status::ok();
+}
+
 }  // namespace
 
 Status broken(const std::string& what) {
@@ -110,26 +144,7 @@ Result<core::DescriptorPtr> read_tensor(const v1::TensorDescriptor& from) {
   if (!is_one_line(from.name()) || !is_one_line(from.group())) {
     return broken("a tensor name that is not printable");
   }
-  if (from.kind() >= kCollectiveKindCount || from.dtype() >= kDTypeCount ||
-      from.op() >= kReduceOpCount) {
-    return broken("an unknown collective, dtype or op for tensor " + from.name());
-  }
-  if (from.op() == static_cast<uint32_t>(ReduceOp::kAdasum) &&
-      !can_be_adasum(static_cast<CollectiveKind>(from.kind()), static_cast<DType>(from.dtype()))) {
-    return broken("an impossible op for tensor " + from.name());
-  }
-  const bool is_rounded = from.wire_dtype() != 0;
-  if (from.wire_dtype() >= kWireDTypeCount ||
-      (is_rounded && !can_be_rounded(static_cast<CollectiveKind>(from.kind()),
-                                     static_cast<DType>(from.dtype())))) {
-    return broken("an impossible wire dtype for tensor " + from.name());
-  }
-  const bool is_on_device = from.memory() != 0;
-  if (from.memory() >= kMemorySpaceCount ||
-      (is_on_device && !can_be_on_device(static_cast<CollectiveKind>(from.kind()),
-                                         static_cast<ReduceOp>(from.op())))) {
-    return broken("an impossible memory for tensor " + from.name());
-  }
+  if (Status status = check_numbers(from); !status.is_ok()) return status;
   const bool is_set = from.kind() == static_cast<uint32_t>(CollectiveKind::kAddProcessSet);
   if (from.shape_size() > (is_set ? limits::kMaxRanks : limits::kMaxDims)) {
     return broken("too many dimensions");

@@ -5,6 +5,6 @@
 
 namespace rueda::service {
 
-constexpr uint32_t kProtocolVersion = 11;
+constexpr uint32_t kProtocolVersion = 12;
 
 }  // namespace rueda::service

@@ -162,6 +162,13 @@ Status check_scales(const rueda_abi_intern& abi, TensorDescriptor& out) {
   return Status::ok();
 }
 
+Status check_operator(const rueda_abi_intern&, TensorDescriptor& out) {
+  if (has_operator(out.dtype, out.op)) return Status::ok();
+  return invalid(out.name, std::string("is ") + to_string(out.dtype) +
+                               ", which has no order, and so no " + to_string(out.op) +
+                               ": ask for the sum, the average or the product");
+}
+
 Status check_adasum(const rueda_abi_intern&, TensorDescriptor& out) {
   if (out.op != ReduceOp::kAdasum || can_be_adasum(out.kind, out.dtype)) return Status::ok();
   return invalid(out.name, std::string("is a ") + to_string(out.kind) + " of " +
@@ -255,7 +262,7 @@ Result<TensorDescriptor> descriptor_from_abi(const rueda_abi_intern& abi,
     return Status(Code::kInvalidArgument, "a tensor without a name: give every tensor one");
   }
   for (auto check : {check_enums, check_shape, check_root, check_places, check_group, check_scales,
-                     check_adasum, check_wire, check_memory}) {
+                     check_operator, check_adasum, check_wire, check_memory}) {
     if (Status status = check(abi, tensor); !status.is_ok()) return status;
   }
   return tensor;

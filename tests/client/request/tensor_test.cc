@@ -138,6 +138,30 @@ TEST(TensorTest, ABoolHasNeitherAnAverageNorScales) {
   EXPECT_EQ(check(flags, &options).status().code(), Code::kInvalidArgument);
 }
 
+TEST(TensorTest, ComplexNumbersHaveNeitherAMinimumNorAMaximum) {
+  const std::vector<int64_t> shape = {3};
+  rueda_tensor values = tensor("values", shape);
+  for (const auto& [dtype, name] :
+       {std::pair{RUEDA_COMPLEX64, "complex64"}, {RUEDA_COMPLEX128, "complex128"}}) {
+    values.dtype = dtype;
+    for (const rueda_op op : {RUEDA_SUM, RUEDA_AVERAGE, RUEDA_PRODUCT}) {
+      const rueda_reduce_options options = {sizeof(options), op, 0.5, 2.0, 0};
+      EXPECT_TRUE(check(values, &options).is_ok()) << name;
+    }
+    for (const auto& [op, op_name] : {std::pair{RUEDA_MIN, "min"}, {RUEDA_MAX, "max"}}) {
+      const rueda_reduce_options options = {sizeof(options), op, 1.0, 1.0, 0};
+      const Status status = check(values, &options).status();
+      EXPECT_EQ(status.code(), Code::kInvalidArgument);
+      EXPECT_THAT(status.message(), AllOf(HasSubstr("\"values\""), HasSubstr(name),
+                                          HasSubstr(std::string("no ") + op_name)));
+    }
+    const rueda_reduce_options rounded = {sizeof(rounded),   RUEDA_SUM, 1.0, 1.0, 0,
+                                          RUEDA_WIRE_FLOAT16};
+    EXPECT_THAT(check(values, &rounded).status().message(), HasSubstr("only float32 can be"));
+  }
+  EXPECT_EQ(check(values).value().bytes(), 48u);
+}
+
 TEST(TensorTest, OnlyFloatingPointHasAdasum) {
   const std::vector<int64_t> shape = {3};
   rueda_tensor values = tensor("values", shape);
@@ -176,7 +200,7 @@ TEST(TensorTest, NamesWhatIsWrong) {
       {"no name", {nullptr, g_values, g_values, four, 1, RUEDA_FLOAT32}, "no name"},
       {"empty name", {"", g_values, g_values, four, 1, RUEDA_FLOAT32}, "no name"},
       {"long name", {long_name.c_str(), g_values, g_values, four, 1, RUEDA_FLOAT32}, "255"},
-      {"dtype", {"t", g_values, g_values, four, 1, static_cast<rueda_dtype>(9)}, "dtype 9"},
+      {"dtype", {"t", g_values, g_values, four, 1, static_cast<rueda_dtype>(15)}, "dtype 15"},
       {"ndim", {"t", g_values, g_values, nine, 9, RUEDA_FLOAT32}, "9 dimensions"},
       {"no shape", {"t", g_values, g_values, nullptr, 1, RUEDA_FLOAT32}, "no shape"},
       {"negative", {"t", g_values, g_values, negative, 1, RUEDA_FLOAT32}, "-1"},

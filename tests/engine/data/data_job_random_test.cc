@@ -53,6 +53,7 @@ OperationSpec random_parts(Random& random, int ranks) {
   spec.kind = kKinds[random.below(6)];
   spec.dtype = static_cast<DType>(random.below(kDTypeCount));
   spec.op = static_cast<ReduceOp>(random.below(kElementwiseOpCount));
+  if (!has_operator(spec.dtype, spec.op)) spec.op = ReduceOp::kSum;
   spec.wire_dtype = random_wire(random, spec);
   spec.root = Rank{random.below(ranks)};
   const bool is_exchange = spec.kind == CollectiveKind::kAlltoall;
@@ -75,6 +76,7 @@ OperationSpec random_work(Random& random, int ranks, bool has_parts) {
   OperationSpec spec;
   spec.dtype = static_cast<DType>(random.below(kDTypeCount));
   spec.op = static_cast<ReduceOp>(random.below(kElementwiseOpCount));
+  if (!has_operator(spec.dtype, spec.op)) spec.op = ReduceOp::kSum;
   spec.in_place = random.one_in(2);
   switch (random.below(4)) {
     case 0:

@@ -459,6 +459,21 @@ TEST(AcrossOperation, TruthIsANumberThatIsOneOrNone) {
   }
 }
 
+TEST(AcrossOperation, AComplexNumberIsTwoNumbers) {
+  for (const auto& [complex, real] :
+       {std::pair{DType::kComplex64, DType::kFloat32}, {DType::kComplex128, DType::kFloat64}}) {
+    core::TensorDescriptor as;
+    as.dtype = complex;
+    as.op = ReduceOp::kAverage;
+    const auto operations = build_across(launch_of({device_tensor("a", {6}, as)}, 1), {});
+    EXPECT_EQ(operations.at(1).across->dtype, real);
+    EXPECT_EQ(operations[1].across->count, 12u);
+    EXPECT_EQ(operations[1].across->op, ReduceOp::kSum);
+    EXPECT_EQ(operations[0].batch.dtype, complex);
+    EXPECT_EQ(operations[0].segments.at(0).count, 6u);
+  }
+}
+
 TEST(AcrossOperation, ABroadcastComesFromTheRootsNode) {
   core::TensorDescriptor as;
   as.kind = CollectiveKind::kBroadcast;

@@ -150,7 +150,24 @@ TEST(InputCheck, TellsWhatItIsInEveryDType) {
   EXPECT_EQ(kind(DType::kFloat64, 0xfff8000000000000), 0);
 }
 
+TEST(InputCheck, LooksAtBothComponentsOfComplexNumbers) {
+  const float values[] = {1, 2, 3, 4, 5, -INFINITY, NAN, 8};
+  const auto* memory = reinterpret_cast<const std::byte*>(values);
+  InputCheck check(DType::kComplex64, {{memory, sizeof(values), Rank{0}, 1, 1, named("x")}});
+  check.look(memory, sizeof(values));
+  EXPECT_EQ(check.found(), 1u);
+  EXPECT_EQ(check.first()->element, 2u);
+  EXPECT_EQ(check.first()->kind, NonfiniteKind::kMinusInfinity);
+  const double wide[] = {NAN, INFINITY};
+  const auto* wide_memory = reinterpret_cast<const std::byte*>(wide);
+  InputCheck of_wide(DType::kComplex128, {{wide_memory, sizeof(wide), Rank{0}, 1, 1, named("x")}});
+  of_wide.look(wide_memory, sizeof(wide));
+  EXPECT_EQ(of_wide.first()->kind, NonfiniteKind::kNaN) << "the first component counts";
+}
+
 TEST(InputCheck, IsForReductionsOfFloats) {
+  EXPECT_TRUE(InputCheck::looks_at(CollectiveKind::kAllreduce, DType::kComplex64));
+  EXPECT_FALSE(InputCheck::looks_at(CollectiveKind::kAllreduce, DType::kUInt16));
   EXPECT_TRUE(InputCheck::looks_at(CollectiveKind::kAllreduce, DType::kBFloat16));
   EXPECT_TRUE(InputCheck::looks_at(CollectiveKind::kReduceScatter, DType::kFloat64));
   EXPECT_TRUE(InputCheck::looks_at(CollectiveKind::kReduce, DType::kFloat16));

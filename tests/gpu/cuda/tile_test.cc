@@ -41,8 +41,14 @@ void run_kernel(const Batch& batch, uint32_t blocks) {
     case DType::kFloat32: return visit_float32(batch, visitor);
     case DType::kFloat64:
     case DType::kFloat16:
-    case DType::kBFloat16: return visit_other_floats(batch, visitor);
-    default: return visit_integers(batch, visitor);
+    case DType::kBFloat16:
+    case DType::kComplex64:
+    case DType::kComplex128: return visit_other_floats(batch, visitor);
+    case DType::kInt8:
+    case DType::kInt16:
+    case DType::kInt32:
+    case DType::kInt64: return visit_signed(batch, visitor);
+    default: return visit_unsigned(batch, visitor);
   }
 }
 

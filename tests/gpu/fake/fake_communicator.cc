@@ -170,7 +170,9 @@ Status FakeCommunicator::meet() {
 
 Status FakeCommunicator::all_reduce(Stream& stream, DeviceAddress at, uint64_t count, DType dtype,
                                     ReduceOp op) {
-  if (op == ReduceOp::kAverage || op == ReduceOp::kAdasum || dtype == DType::kBool) {
+  const bool is_known = !is_complex(dtype) && dtype != DType::kBool && dtype != DType::kInt16 &&
+                        dtype != DType::kUInt16;
+  if (op == ReduceOp::kAverage || op == ReduceOp::kAdasum || !is_known) {
     return {Code::kInvalidArgument, "a communicator has no such reduction"};
   }
   return queue(stream, at, count,

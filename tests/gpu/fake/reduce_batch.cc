@@ -50,8 +50,14 @@ void run_pass(const Batch& batch, const Pass& pass) {
     case DType::kFloat32: return visit_float32(batch, pass);
     case DType::kFloat64:
     case DType::kFloat16:
-    case DType::kBFloat16: return visit_other_floats(batch, pass);
-    default: return visit_integers(batch, pass);
+    case DType::kBFloat16:
+    case DType::kComplex64:
+    case DType::kComplex128: return visit_other_floats(batch, pass);
+    case DType::kInt8:
+    case DType::kInt16:
+    case DType::kInt32:
+    case DType::kInt64: return visit_signed(batch, pass);
+    default: return visit_unsigned(batch, pass);
   }
 }
 

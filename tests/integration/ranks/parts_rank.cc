@@ -7,6 +7,7 @@
 //
 // It ends with "ok HASH", a hash of all results, which is the same for the same seed.
 #include <algorithm>
+#include <complex>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -34,9 +35,11 @@ void check(int code, const std::string& what) {
 }
 
 size_t bytes_of(rueda_dtype dtype) {
-  constexpr size_t kBytes[] = {4, 8, 2, 2, 4, 8, 1, 1, 1};
+  constexpr size_t kBytes[] = {4, 8, 2, 2, 4, 8, 1, 1, 1, 2, 2, 4, 8, 8, 16};
   return kBytes[dtype];
 }
+
+bool is_complex(rueda_dtype dtype) { return dtype == RUEDA_COMPLEX64 || dtype == RUEDA_COMPLEX128; }
 
 template <class T>
 void put(T value, std::byte* to) {
@@ -63,6 +66,14 @@ void encode(rueda_dtype dtype, double value, std::byte* to) {
     case RUEDA_INT8: return put(static_cast<int8_t>(whole), to);
     case RUEDA_UINT8: return put(static_cast<uint8_t>(whole), to);
     case RUEDA_BOOL: return put(static_cast<uint8_t>(value != 0), to);
+    case RUEDA_INT16: return put(static_cast<int16_t>(whole), to);
+    case RUEDA_UINT16: return put(static_cast<uint16_t>(whole), to);
+    case RUEDA_UINT32: return put(static_cast<uint32_t>(whole), to);
+    case RUEDA_UINT64: return put(static_cast<uint64_t>(whole), to);
+    // The imaginary part is 0: no product of such values depends on the order in any bit, because
+    // none is negative.
+    case RUEDA_COMPLEX64: return put(std::complex<float>(single), to);
+    case RUEDA_COMPLEX128: return put(std::complex<double>(value), to);
   }
 }
 
@@ -105,9 +116,11 @@ class Chooser {
   Choice choose(const std::vector<std::vector<int32_t>>& sets) {
     Choice choice{};
     choice.kind = static_cast<Kind>(below(7));
-    choice.dtype = static_cast<rueda_dtype>(below(9));
+    choice.dtype = static_cast<rueda_dtype>(below(15));
     choice.op = static_cast<rueda_op>(below(5));
     if (choice.dtype == RUEDA_BOOL && choice.op == RUEDA_AVERAGE) choice.op = RUEDA_SUM;
+    const bool orders = choice.op == RUEDA_MIN || choice.op == RUEDA_MAX;
+    if (orders && is_complex(choice.dtype)) choice.op = RUEDA_PRODUCT;
     choice.memory = static_cast<Memory>(below(5));
     if (choice.is_exchange() && choice.memory == Memory::kInPlace) choice.memory = Memory::kArena;
     choice.set = static_cast<uint32_t>(below(static_cast<int>(sets.size())));
@@ -161,7 +174,7 @@ double reduced(const Choice& choice, int64_t element) {
     }
   }
   if (choice.op != RUEDA_AVERAGE) return result;
-  const bool is_integer = choice.dtype >= RUEDA_INT32;
+  const bool is_integer = choice.dtype >= RUEDA_INT32 && !is_complex(choice.dtype);
   return is_integer ? static_cast<double>(static_cast<int64_t>(result) / choice.places())
                     : result / choice.places();
 }

@@ -177,6 +177,17 @@ TEST(Convert, EveryKindDtypeAndOp) {
   }
 }
 
+TEST(Convert, EveryDtype) {
+  for (int i = 0; i < kDTypeCount; ++i) {
+    core::TensorDescriptor tensor = *descriptor();
+    tensor.wire_dtype = WireDType::kSame;
+    tensor.dtype = static_cast<DType>(i);
+    tensor.op = ReduceOp::kProduct;
+    const auto given = std::make_shared<core::TensorDescriptor>(tensor);
+    EXPECT_EQ(*round_trip(core::Ready{{{given, Rank{0}, ""}}}).entries[0].descriptor, tensor);
+  }
+}
+
 TEST(Convert, Adasum) {
   core::TensorDescriptor tensor = *descriptor();
   tensor.op = ReduceOp::kAdasum;
@@ -315,6 +326,18 @@ v1::TensorDescriptor& tensor_in(v1::JobMessage& message) {
   return *message.mutable_ready()->mutable_entries(0)->mutable_tensor();
 }
 
+void make(v1::JobMessage& message, DType dtype, ReduceOp op) {
+  tensor_in(message).set_wire_dtype(0);
+  tensor_in(message).set_dtype(static_cast<uint32_t>(dtype));
+  tensor_in(message).set_op(static_cast<uint32_t>(op));
+}
+
+void make_nccls(v1::JobMessage& message, DType dtype, ReduceOp op) {
+  make(message, dtype, op);
+  tensor_in(message).set_kind(static_cast<uint32_t>(CollectiveKind::kAllreduce));
+  tensor_in(message).set_memory(static_cast<uint32_t>(MemorySpace::kDeviceNccl));
+}
+
 struct Rejected {
   const char* what;
   std::function<void(v1::JobMessage&)> change;
@@ -353,6 +376,17 @@ INSTANTIATE_TEST_SUITE_P(
                    tensor_in(m).set_op(static_cast<uint32_t>(ReduceOp::kAdasum));
                    tensor_in(m).set_kind(static_cast<uint32_t>(CollectiveKind::kReduce));
                  }},
+        Rejected{"impossible op", [](v1::JobMessage& m) { make(m, DType::kComplex64, ReduceOp::kMin); }},
+        Rejected{"impossible op", [](v1::JobMessage& m) { make(m, DType::kComplex128, ReduceOp::kMax); }},
+        Rejected{"impossible op",
+                 [](v1::JobMessage& m) {
+                   make(m, DType::kComplex64, ReduceOp::kAdasum);
+                   tensor_in(m).set_kind(static_cast<uint32_t>(CollectiveKind::kAllreduce));
+                 }},
+        Rejected{"impossible memory",
+                 [](v1::JobMessage& m) { make_nccls(m, DType::kComplex64, ReduceOp::kProduct); }},
+        Rejected{"impossible memory",
+                 [](v1::JobMessage& m) { make_nccls(m, DType::kUInt16, ReduceOp::kSum); }},
         Rejected{"impossible wire dtype",
                  [](v1::JobMessage& m) { tensor_in(m).set_wire_dtype(kWireDTypeCount); }},
         Rejected{"impossible wire dtype",
