@@ -60,7 +60,8 @@ void add_dtype(CLI::App* app, Texts* texts) {
   app->add_option("--dtype", texts->dtypes, "Element types, separated by commas, or all (float32)")
       ->delimiter(',')
       ->check(check_name(dtype_from_string,
-                         "float32, float64, float16, bfloat16, int32, int64, int8, uint8"));
+                         "float32, float64, float16, bfloat16, int32, int64, int8, uint8, int16, "
+                         "uint16, uint32, uint64, complex64, complex128"));
 }
 
 void add_op(CLI::App* app, Texts* texts, const char* help) {

@@ -259,6 +259,7 @@ uint64_t run_collectives(Job& job, const CpuMeter& meter, const Options& options
   const auto& ops = reduces(options.work) ? options.ops : no_op;
   for (rueda_dtype dtype : options.dtypes) {
     for (rueda_op op : ops) {
+      if (!can_check(dtype, op)) continue;
       for (uint64_t bytes : options.sizes(dtype, parts)) {
         report(run_case(job, meter, options, dtype, op, bytes));
       }

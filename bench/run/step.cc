@@ -289,6 +289,7 @@ uint64_t run_steps(Job& job, const CpuMeter& meter, const Options& options, Json
   uint64_t wrong = 0;
   for (rueda_dtype dtype : options.dtypes) {
     for (rueda_op op : options.ops) {
+      if (!can_check(dtype, op)) continue;
       const StepRow row = run_step(job, meter, options, dtype, op, parameters);
       wrong += row.wrong;
       if (job.rank() != 0) continue;

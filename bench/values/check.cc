@@ -131,7 +131,7 @@ void judge(const Scenario& scenario, uint64_t first_index, size_t count, const B
     }
     if (right) continue;
     if (verdict.wrong++ == 0) {
-      verdict.index = first_index + i;
+      verdict.index = (first_index + i) / components_of(scenario.dtype);
       verdict.got = static_cast<double>(got);
       verdict.expected = static_cast<double>(expected);
       verdict.bound = static_cast<double>(bound);
@@ -209,11 +209,13 @@ Verdict check_reduction(const Scenario& scenario, uint64_t first_index, size_t c
   return with_element(scenario.dtype, [&]<class E>() {
     Verdict verdict;
     Block<E> block;
-    const auto* elements = static_cast<const typename E::Storage*>(result);
-    for (size_t done = 0; done < count; done += kBlock) {
-      const size_t now = std::min(kBlock, count - done);
-      reference<E>(scenario, first_index + done, now, block);
-      judge<E>(scenario, first_index + done, now, block, elements + done, verdict);
+    const auto* numbers = static_cast<const typename E::Storage*>(result);
+    const size_t components = components_of(scenario.dtype);
+    const uint64_t first = first_index * components;
+    for (size_t done = 0; done < count * components; done += kBlock) {
+      const size_t now = std::min(kBlock, count * components - done);
+      reference<E>(scenario, first + done, now, block);
+      judge<E>(scenario, first + done, now, block, numbers + done, verdict);
     }
     return verdict;
   });
@@ -224,13 +226,14 @@ Verdict check_copy(const Scenario& scenario, int rank, uint64_t first_index, siz
   return with_element(scenario.dtype, [&]<class E>() {
     Verdict verdict;
     const Generator<E> generator(scenario, rank);
-    const auto* elements = static_cast<const typename E::Storage*>(result);
-    for (size_t i = 0; i < count; ++i) {
-      const typename E::Storage expected = generator(first_index + i);
-      if (std::memcmp(&elements[i], &expected, sizeof(expected)) == 0) continue;
+    const auto* numbers = static_cast<const typename E::Storage*>(result);
+    const size_t components = components_of(scenario.dtype);
+    for (size_t i = 0; i < count * components; ++i) {
+      const typename E::Storage expected = generator(first_index * components + i);
+      if (std::memcmp(&numbers[i], &expected, sizeof(expected)) == 0) continue;
       if (verdict.wrong++ == 0) {
-        verdict.index = first_index + i;
-        verdict.got = static_cast<double>(E::widen(elements[i]));
+        verdict.index = first_index + i / components;
+        verdict.got = static_cast<double>(E::widen(numbers[i]));
         verdict.expected = static_cast<double>(E::widen(expected));
       }
     }

@@ -11,7 +11,7 @@
 namespace rueda::bench {
 
 struct Verdict {
-  uint64_t wrong = 0;  // wrong elements
+  uint64_t wrong = 0;  // wrong elements, of complex numbers wrong components
   // These fields describe the first wrong element.
   uint64_t index = 0;
   double got = 0;

@@ -13,6 +13,12 @@ const char* to_string(rueda_dtype dtype) {
     case RUEDA_INT8: return "int8";
     case RUEDA_UINT8: return "uint8";
     case RUEDA_BOOL: return "bool";
+    case RUEDA_INT16: return "int16";
+    case RUEDA_UINT16: return "uint16";
+    case RUEDA_UINT32: return "uint32";
+    case RUEDA_UINT64: return "uint64";
+    case RUEDA_COMPLEX64: return "complex64";
+    case RUEDA_COMPLEX128: return "complex128";
   }
   return "unknown";
 }
@@ -60,7 +66,16 @@ std::optional<rueda_op> op_from_string(std::string_view name) {
 }
 
 size_t element_bytes(rueda_dtype dtype) {
-  return with_element(dtype, []<class E>() { return sizeof(typename E::Storage); });
+  return components_of(dtype) *
+         with_element(dtype, []<class E>() { return sizeof(typename E::Storage); });
+}
+
+size_t components_of(rueda_dtype dtype) {
+  return dtype == RUEDA_COMPLEX64 || dtype == RUEDA_COMPLEX128 ? 2 : 1;
+}
+
+bool can_check(rueda_dtype dtype, rueda_op op) {
+  return components_of(dtype) == 1 || op == RUEDA_SUM || op == RUEDA_AVERAGE;
 }
 
 uint16_t float_to_half(float value) {

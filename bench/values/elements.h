@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -15,10 +16,14 @@
 
 namespace rueda::bench {
 
-// The list leaves out bool, which is no number.
-inline constexpr rueda_dtype kAllDTypes[] = {RUEDA_FLOAT32,  RUEDA_FLOAT64, RUEDA_FLOAT16,
-                                             RUEDA_BFLOAT16, RUEDA_INT32,   RUEDA_INT64,
-                                             RUEDA_INT8,     RUEDA_UINT8};
+// The lists leave out bool, which is no number. In the first one an element is one number.
+inline constexpr rueda_dtype kRealDTypes[] = {
+    RUEDA_FLOAT32, RUEDA_FLOAT64, RUEDA_FLOAT16, RUEDA_BFLOAT16, RUEDA_INT32,  RUEDA_INT64,
+    RUEDA_INT8,    RUEDA_UINT8,   RUEDA_INT16,   RUEDA_UINT16,   RUEDA_UINT32, RUEDA_UINT64};
+inline constexpr rueda_dtype kAllDTypes[] = {
+    RUEDA_FLOAT32, RUEDA_FLOAT64, RUEDA_FLOAT16,   RUEDA_BFLOAT16,  RUEDA_INT32,
+    RUEDA_INT64,   RUEDA_INT8,    RUEDA_UINT8,     RUEDA_INT16,     RUEDA_UINT16,
+    RUEDA_UINT32,  RUEDA_UINT64,  RUEDA_COMPLEX64, RUEDA_COMPLEX128};
 inline constexpr rueda_wire_dtype kAllWires[] = {RUEDA_WIRE_SAME, RUEDA_WIRE_FLOAT16,
                                                  RUEDA_WIRE_BFLOAT16};
 inline constexpr rueda_op kAllOps[] = {RUEDA_SUM, RUEDA_AVERAGE, RUEDA_MIN, RUEDA_MAX,
@@ -32,6 +37,11 @@ std::optional<rueda_dtype> dtype_from_string(std::string_view name);
 std::optional<rueda_op> op_from_string(std::string_view name);
 std::optional<rueda_wire_dtype> wire_from_string(std::string_view name);
 size_t element_bytes(rueda_dtype dtype);
+// Returns how many numbers an element is: a complex number is checked as its two components.
+size_t components_of(rueda_dtype dtype);
+// Returns whether the checker knows what the operator makes of this type. Of complex numbers it
+// knows what goes component by component.
+bool can_check(rueda_dtype dtype, rueda_op op);
 
 // These round to nearest even; NaN stays NaN.
 uint16_t float_to_half(float value);
@@ -99,7 +109,7 @@ struct BFloat16 {
 template <class Integer, int kBits>
 struct IntegerElement {
   using Storage = Integer;
-  using Wide = int64_t;
+  using Wide = std::conditional_t<std::is_signed_v<Integer>, int64_t, uint64_t>;
   using Accumulator = Integer;
   static constexpr bool kInteger = true;
   static constexpr int kExactBits = kBits;
@@ -111,19 +121,29 @@ using Int32 = IntegerElement<int32_t, 30>;
 using Int64 = IntegerElement<int64_t, 62>;
 using Int8 = IntegerElement<int8_t, 6>;
 using UInt8 = IntegerElement<uint8_t, 7>;
+using Int16 = IntegerElement<int16_t, 14>;
+using UInt16 = IntegerElement<uint16_t, 15>;
+using UInt32 = IntegerElement<uint32_t, 31>;
+using UInt64 = IntegerElement<uint64_t, 62>;
 
-// Calls visitor.template operator()<E>() for the type of `dtype`.
+// Calls visitor.template operator()<E>() for the type of `dtype`, or of its components.
 template <class Visitor>
 auto with_element(rueda_dtype dtype, Visitor&& visitor) {
   switch (dtype) {
-    case RUEDA_FLOAT64: return visitor.template operator()<Float64>();
+    case RUEDA_FLOAT64:
+    case RUEDA_COMPLEX128: return visitor.template operator()<Float64>();
     case RUEDA_FLOAT16: return visitor.template operator()<Float16>();
     case RUEDA_BFLOAT16: return visitor.template operator()<BFloat16>();
     case RUEDA_INT32: return visitor.template operator()<Int32>();
     case RUEDA_INT64: return visitor.template operator()<Int64>();
     case RUEDA_INT8: return visitor.template operator()<Int8>();
     case RUEDA_UINT8: return visitor.template operator()<UInt8>();
-    case RUEDA_BOOL: break;
+    case RUEDA_INT16: return visitor.template operator()<Int16>();
+    case RUEDA_UINT16: return visitor.template operator()<UInt16>();
+    case RUEDA_UINT32: return visitor.template operator()<UInt32>();
+    case RUEDA_UINT64: return visitor.template operator()<UInt64>();
+    case RUEDA_BOOL:
+    case RUEDA_COMPLEX64:
     case RUEDA_FLOAT32: break;
   }
   return visitor.template operator()<Float32>();

@@ -55,7 +55,10 @@ void fill(const Scenario& scenario, int rank, uint64_t first_index, size_t count
   with_element(scenario.dtype, [&]<class E>() {
     const Generator<E> generator(scenario, rank);
     auto* out = static_cast<typename E::Storage*>(data);
-    for (size_t i = 0; i < count; ++i) out[i] = generator(first_index + i);
+    const size_t components = components_of(scenario.dtype);
+    for (size_t i = 0; i < count * components; ++i) {
+      out[i] = generator(first_index * components + i);
+    }
   });
 }
 

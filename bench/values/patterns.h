@@ -1,5 +1,6 @@
 // Defines what the ranks contribute. Every value follows from (seed, rank, index) alone, so that
-// any rank can compute what all ranks sent without storing or exchanging it.
+// any rank can compute what all ranks sent without storing or exchanging it. The components of
+// complex numbers are numbered one after the other.
 #pragma once
 
 #include <algorithm>

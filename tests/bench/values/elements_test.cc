@@ -21,6 +21,20 @@ TEST(ElementsTest, Bytes) {
   EXPECT_EQ(element_bytes(RUEDA_BFLOAT16), 2u);
   EXPECT_EQ(element_bytes(RUEDA_INT32), 4u);
   EXPECT_EQ(element_bytes(RUEDA_INT64), 8u);
+  EXPECT_EQ(element_bytes(RUEDA_INT16), 2u);
+  EXPECT_EQ(element_bytes(RUEDA_UINT16), 2u);
+  EXPECT_EQ(element_bytes(RUEDA_UINT32), 4u);
+  EXPECT_EQ(element_bytes(RUEDA_UINT64), 8u);
+  EXPECT_EQ(element_bytes(RUEDA_COMPLEX64), 8u);
+  EXPECT_EQ(element_bytes(RUEDA_COMPLEX128), 16u);
+}
+
+TEST(ElementsTest, OfComplexNumbersTheCheckerKnowsSumsAndAverages) {
+  for (rueda_op op : kAllOps) {
+    const bool is_componentwise = op == RUEDA_SUM || op == RUEDA_AVERAGE;
+    EXPECT_EQ(can_check(RUEDA_COMPLEX64, op), is_componentwise) << to_string(op);
+    EXPECT_TRUE(can_check(RUEDA_UINT64, op)) << to_string(op);
+  }
 }
 
 TEST(HalfTest, EveryValueSurvivesTheRoundTrip) {

@@ -56,7 +56,7 @@ TEST(PatternsTest, ExtremaTakeTurns) {
 }
 
 TEST(PatternsTest, ProductsOfContributorsDoNotOverflow) {
-  for (rueda_dtype dtype : kAllDTypes) {
+  for (rueda_dtype dtype : kRealDTypes) {
     const int size = contributor_group_size(dtype, RUEDA_PRODUCT, 64);
     const int exponent = size * (size + 1) / 2;
     with_element(dtype, [&]<class E>() { EXPECT_LE(exponent, E::kMaxExponent); });
@@ -66,7 +66,7 @@ TEST(PatternsTest, ProductsOfContributorsDoNotOverflow) {
 // The sum of any subset of the contributions, in any order, must be exact in the stored type.
 TEST(PatternsTest, SmallIntegersHaveExactPartialSums) {
   for (int nranks : {1, 2, 3, 8, 64, 300}) {
-    for (rueda_dtype dtype : kAllDTypes) {
+    for (rueda_dtype dtype : kRealDTypes) {
       const Scenario scenario = {.dtype = dtype,
                                  .op = RUEDA_SUM,
                                  .pattern = Pattern::kIntegers,
