@@ -27,7 +27,9 @@ class DeviceNcclTest(DeviceIntegrationTest):
         self.assertEqual(codes, [0] * len(ranks), job.output() + "".join(daemon.output() for daemon in daemons))
         for daemon in daemons:
             self.assertGreater(daemon.metric("rueda_gpu_nccl_bytes_total"), 0)
-            self.assertEqual(daemon.metric("rueda_gpu_staged_bytes_total"), 0)
+            # These scenarios have all dtypes, and so some that NCCL has no reduction for.
+            has_others = any(scenario in ("same", "alike") for scenario in scenarios)
+            self.assertEqual(daemon.metric("rueda_gpu_staged_bytes_total") > 0, has_others)
             self.assertTrue(wait_until(lambda d=daemon: d.metric("rueda_gpu_workers") == 0, 10))
             for name in ("rueda_gpu_memories", "rueda_gpu_worker_losses_total", "rueda_gpu_nccl_communicators"):
                 self.assertEqual(daemon.metric(name), 0, name)

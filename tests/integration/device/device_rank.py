@@ -24,7 +24,7 @@ def same(gpu, are_equal=same_bits):
     """Shows that whatever is reduced on the device has the bits that the host gives."""
     for dtype in DTYPES:
         for operator, named in OPERATORS.items():
-            if dtype == "bool" and operator == AVERAGE:
+            if dtype == "bool" and operator == AVERAGE or dtype.startswith("complex") and operator in (MIN, MAX):
                 continue
             name = f"{dtype}.{operator}"
             given = values(dtype, operator)

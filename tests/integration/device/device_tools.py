@@ -25,6 +25,8 @@ def values(dtype, seed, count=COUNT):
         return random.integers(0, 2, count).astype(bool)
     if np.dtype(dtype).kind in "iu":
         return random.integers(0, 100, count).astype(dtype)
+    if np.dtype(dtype).kind == "c":
+        return (random.standard_normal(count) + 1j * random.standard_normal(count)).astype(dtype)
     return random.standard_normal(count).astype(dtype)
 
 
@@ -54,5 +56,6 @@ def same_bits(one, other):
 
 
 def nearly_same(one, other):
-    return np.allclose(one.astype(np.float64), other.astype(np.float64), rtol=2e-2 if one.dtype == np.float16 else 1e-5,
+    wide = np.complex128 if one.dtype.kind == "c" else np.float64
+    return np.allclose(one.astype(wide), other.astype(wide), rtol=2e-2 if one.dtype == np.float16 else 1e-5,
                        atol=2e-2 if one.dtype == np.float16 else 1e-5)

@@ -53,6 +53,19 @@ def case_all_reduce():
     both(dist.all_reduce, made(6, 4).t())
 
 
+def case_dtypes_that_gloo_cannot_reduce():
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for op, wanted in ((dist.ReduceOp.SUM, size * (size - 1) // 2 - 300 * size), (dist.ReduceOp.MIN, -300),
+                       (dist.ReduceOp.MAX, size - 301)):
+        tensor = torch.full((5,), rank - 300, dtype=torch.int16)
+        dist.all_reduce(tensor, op=op)
+        assert torch.equal(tensor, torch.full((5,), wanted, dtype=torch.int16)), tensor
+    for dtype in (torch.complex64, torch.complex128):
+        part = torch.zeros(2, dtype=dtype)
+        dist.reduce_scatter(part, [torch.full((2,), 1j * other + rank, dtype=dtype) for other in range(size)])
+        assert torch.equal(part, torch.full((2,), 1j * rank * size + size * (size - 1) / 2, dtype=dtype)), part
+
+
 def case_tensors_of_collectives_that_have_ended_are_freed():
     """On PyTorch 1.13 the last 1024 collectives once kept their tensors."""
     freed = []
@@ -281,7 +294,8 @@ def case_futures():
 
 
 def case_errors():
-    expect_error(ValueError, "torch.int16 is not supported", dist.all_reduce, torch.ones(2, dtype=torch.int16))
+    half = torch.ones(2, dtype=torch.complex32)
+    expect_error(ValueError, "torch.complex32 is not supported", dist.reduce_scatter, half, [half] * dist.get_world_size())
     expect_error(ValueError, "tensor_list must have one for each of the", dist.all_gather,
                  [torch.ones(1)] * (dist.get_world_size() + 1), torch.ones(1))
 

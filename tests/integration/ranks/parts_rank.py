@@ -53,6 +53,29 @@ def reduce_all(rank, size):
     expect((scattered == np.arange(begin, begin + len(scattered))).all(), "scatter")
 
 
+def reduce_dtypes(rank, size):
+    for kind in (np.int16, np.uint16, np.uint32, np.uint64, np.complex64, np.complex128):
+        is_complex = np.issubdtype(kind, np.complexfloating)
+        rows = np.array([(np.arange(5) + 3 * other) * (1 + 2j if is_complex else 1) for other in range(size)]).astype(kind)
+        total = rows.sum(axis=0, dtype=kind)
+        wanted = {rueda.Sum: total, rueda.Average: total / size if is_complex else total // size,
+                  rueda.Product: rows.prod(axis=0, dtype=kind)}
+        if not is_complex:
+            wanted.update({rueda.Min: rows.min(axis=0), rueda.Max: rows.max(axis=0)})
+        for op in rueda.ReduceOp:
+            name = f"{np.dtype(kind)}.{op.name}"
+            if op in wanted:
+                result = rueda.allreduce(rows[rank], op=op, name=name)
+                expect(result.dtype == kind and (result == wanted[op].astype(kind)).all(), f"{name}: {result}")
+                continue
+            try:
+                rueda.allreduce(rows[rank], op=op, name=name)
+            except rueda.RuedaError as error:
+                expect(str(np.dtype(kind)) in str(error), str(error))
+            else:
+                expect(False, f"{name} was not refused")
+
+
 def exchange(rank, size):
     def sent(source, target):
         return np.full(((source + target) % 3, 2), 10 * source + target, np.int32)
@@ -116,6 +139,7 @@ def main():
     for _ in range(ROUNDS):
         gather_all(rank, size)
         reduce_all(rank, size)
+        reduce_dtypes(rank, size)
         exchange(rank, size)
         wait_in_different_orders(rank, size)
     threads_begin_what_others_wait_for(rank, size)

@@ -13,7 +13,8 @@ from rueda._core._library import ReduceOptions, Result, Tensor
 
 NO_STREAM = c_void_p(-1)
 SUM, AVERAGE, MIN, MAX, PRODUCT = range(5)
-DTYPES = {"float32": 0, "float64": 1, "float16": 2, "int32": 4, "int64": 5, "int8": 6, "uint8": 7, "bool": 8}
+DTYPES = {"float32": 0, "float64": 1, "float16": 2, "int32": 4, "int64": 5, "int8": 6, "uint8": 7, "bool": 8,
+          "int16": 9, "uint16": 10, "uint32": 11, "uint64": 12, "complex64": 13, "complex128": 14}
 
 
 class DeviceError(Exception):

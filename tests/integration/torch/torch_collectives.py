@@ -10,7 +10,7 @@ import torch
 from torch_support import expect_error, expect_equal, rank_and_size
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-INTEGERS = (torch.uint8, torch.int8, torch.int32, torch.int64)
+INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 SHAPES = ((), (1,), (0,), (17,), (3, 0, 2), (2, 3, 4), (40, 1000))
 
 
@@ -43,6 +43,13 @@ def case_allreduce_of_every_dtype_op_and_shape():
         result = hvd.synchronize(handle)
         expect_equal(result, reduced(op, tuple(tensor.shape), tensor.dtype), f"op {op}")
         expect_equal(tensor, given(rank, tuple(tensor.shape), tensor.dtype), "the input")
+    for dtype in (torch.complex64, torch.complex128):
+        waves = torch.tensor([1 + 2j, 1j, 0.5], dtype=dtype) * (rank + 1)
+        total = torch.tensor([1 + 2j, 1j, 0.5], dtype=dtype) * (size * (size + 1) / 2)
+        expect_equal(hvd.allreduce(waves, op=hvd.Sum), total)
+        expect_equal(hvd.allreduce(waves.conj(), op=hvd.Sum), total.conj().resolve_conj())
+        expect_equal(hvd.allreduce(torch.full((3,), 1j, dtype=dtype), op=hvd.Product), torch.full((3,), 1j ** size, dtype=dtype))
+        expect_error(hvd.HorovodInternalError, f"{str(dtype)[6:]}.* no max", hvd.allreduce, waves, op=hvd.Max)
     flags = torch.tensor([True, rank == 0, False])
     expect_equal(hvd.allreduce(flags, op=hvd.Sum), torch.tensor([True, True, False]))
     expect_equal(hvd.allreduce(flags, op=hvd.Product), torch.tensor([True, size == 1, False]))
@@ -153,7 +160,7 @@ def case_compression():
 
 def case_what_is_only_sent_may_have_any_dtype():
     rank, size = rank_and_size()
-    for dtype in FLOATS + INTEGERS + (torch.bool, torch.int16, torch.complex64):
+    for dtype in FLOATS + INTEGERS + (torch.bool, torch.complex64, torch.complex128):
         for shape in ((), (3,), (2, 3), (0, 2)):
             tensor = (given(rank, shape, torch.float64) != 0).to(dtype)
             expected = (given(size - 1, shape, torch.float64) != 0).to(dtype)
@@ -162,6 +169,8 @@ def case_what_is_only_sent_may_have_any_dtype():
                 everyone = torch.cat([(given(r, shape, torch.float64) != 0).to(dtype) for r in range(size)])
                 expect_equal(hvd.allgather(tensor), everyone, str(dtype))
         expect_equal(hvd.alltoall(torch.full((size,), rank).to(dtype)), torch.arange(size).to(dtype), str(dtype))
+    half = torch.full((3,), rank + 0.5).to(torch.complex32)  # the daemon has no such type
+    expect_equal(torch.view_as_real(hvd.broadcast(half, size - 1)), torch.tensor([[size - 0.5, 0.0]] * 3, dtype=torch.float16))
 
 
 def case_allgather_of_unequal_rows():
@@ -273,8 +282,8 @@ def case_adasum():
 
 def case_what_is_refused_before_it_is_submitted():
     expect_error(TypeError, "torch.Tensor", hvd.allreduce, [1.0])
-    expect_error(ValueError, "not supported", hvd.allreduce, torch.ones(2, dtype=torch.int16))
-    expect_error(ValueError, "not supported", hvd.allreduce_async_, torch.ones(2, dtype=torch.complex64))
+    expect_error(ValueError, "not supported", hvd.allreduce, torch.ones(2, dtype=torch.complex32))
+    expect_error(ValueError, "not supported", hvd.allreduce_async_, torch.ones(2, dtype=torch.complex32))
     expect_error(ValueError, "sparse", hvd.allreduce, torch.eye(2).to_sparse())
     expect_error(ValueError, "supersedes", hvd.allreduce, torch.ones(2), average=True, op=hvd.Sum)
     expect_error(ValueError, "op=17", hvd.allreduce, torch.ones(2), op=17)

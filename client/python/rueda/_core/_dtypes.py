@@ -8,7 +8,8 @@ import numpy as np
 
 # The numbers of rueda.h's rueda_dtype by NumPy's names. ml_dtypes registers "bfloat16".
 CODES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 3, "int32": 4, "int64": 5,
-         "int8": 6, "uint8": 7, "bool": 8}
+         "int8": 6, "uint8": 7, "bool": 8, "int16": 9, "uint16": 10, "uint32": 11, "uint64": 12,
+         "complex64": 13, "complex128": 14}
 
 # The dtypes that values can be rounded to where they cross the network: rueda.h's rueda_wire_dtype.
 WIRE_CODES = {"float16": 1, "bfloat16": 2}
@@ -30,7 +31,7 @@ def code_of(array: np.ndarray, dtype: Optional[str] = None) -> int:
 
     Args:
         array: the array.
-        dtype: "bfloat16" reads a uint16 array as the bits of bfloat16 values.
+        dtype: "bfloat16" reads a uint16 array as the bits of bfloat16 values; without it the values are integers.
 
     Raises:
         TypeError: arrays of this dtype cannot be reduced; the text has the remedy.
@@ -49,9 +50,7 @@ def code_of(array: np.ndarray, dtype: Optional[str] = None) -> int:
                         "be given another one, \"bfloat16\"")
     code = CODES.get(own.name)
     if code is None:
-        hint = " (for bfloat16 bits in uint16 pass dtype=\"bfloat16\")" if own == np.uint16 else ""
-        raise TypeError(f"arrays of dtype {own} cannot be reduced; use one of "
-                        f"{', '.join(CODES)}{hint}")
+        raise TypeError(f"arrays of dtype {own} cannot be reduced; use one of {', '.join(CODES)}")
     return code
 
 

@@ -27,8 +27,9 @@ from ._process_sets import ProcessSet, id_of
 
 
 class ReduceOp(enum.IntEnum):
-    """Says how contributions are combined. Average of integers rounds towards zero. Adasum, which is for floating point and
-    all-reduces alone, counts only once what contributions have in common (Maleki et al. 2021)."""
+    """Says how contributions are combined. Average of integers rounds towards zero. Complex numbers have neither Min nor Max.
+    Adasum, which is for floating point and all-reduces alone, counts only once what contributions have in common (Maleki et al.
+    2021)."""
 
     Sum = 0
     Average = 1
@@ -275,8 +276,8 @@ def allreduce_async(tensor: np.ndarray, name: Optional[str] = None, op: int = Av
 
     Args:
         tensor: an array of the same shape (0 to 8 dimensions, zero size too) and dtype on every rank: float16, float32, float64,
-            int32, int64, or bfloat16 (ml_dtypes' type, or uint16 bits with dtype="bfloat16"). It may be read-only or not
-            contiguous, and must not change before synchronize().
+            an integer of 8 to 64 bits, bool, complex64, complex128, or bfloat16 (ml_dtypes' type, or uint16 bits with
+            dtype="bfloat16"). It may be read-only or not contiguous, and must not change before synchronize().
         name: the same on all ranks, and unique among the operations in flight; counted if None.
         op: a ReduceOp.
         prescale_factor: multiplies each contribution.

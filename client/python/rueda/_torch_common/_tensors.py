@@ -20,7 +20,10 @@ from . import _device
 
 CODE_OF = {torch.float32: CODES["float32"], torch.float64: CODES["float64"], torch.float16: CODES["float16"],
            torch.bfloat16: CODES["bfloat16"], torch.int32: CODES["int32"], torch.int64: CODES["int64"],
-           torch.int8: CODES["int8"], torch.uint8: CODES["uint8"], torch.bool: CODES["bool"]}
+           torch.int8: CODES["int8"], torch.uint8: CODES["uint8"], torch.bool: CODES["bool"], torch.int16: CODES["int16"],
+           torch.complex64: CODES["complex64"], torch.complex128: CODES["complex128"],
+           # PyTorch has these from 2.3 on.
+           **{getattr(torch, name): CODES[name] for name in ("uint16", "uint32", "uint64") if hasattr(torch, name)}}
 MOST_DIMENSIONS = 8
 
 # A tensor of the arena's memory is released by DLPack's deleter, which needs no lock of Python's. After an exception in a hook of
@@ -99,7 +102,7 @@ def as_moved(tensor: torch.Tensor) -> torch.Tensor:
     more dimension."""
     if tensor.dtype in CODE_OF:
         return tensor
-    return torch.view_as_real(tensor) if tensor.is_complex() else tensor.unsqueeze(-1).view(torch.uint8)
+    return tensor.unsqueeze(-1).view(torch.uint8)
 
 
 def dims_of(shape: Sequence[int]) -> Any:

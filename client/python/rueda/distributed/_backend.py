@@ -224,11 +224,9 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         """
         for tensor in tensors:
             check_tensor(tensor)
-            if tensor.is_complex() and op not in (ReduceOp.Sum, ReduceOp.Average):
-                raise ValueError(f"complex numbers have no {op.name}; use SUM or AVG")
-        wholes = [contiguous(tensor.detach()) for tensor in tensors]
-        # DDP passes complex tensors, too; dist.all_reduce() makes them real itself.
-        sources = [torch.view_as_real(whole) if whole.is_complex() else whole for whole in wholes]
+            if tensor.is_complex() and op not in (ReduceOp.Sum, ReduceOp.Average, ReduceOp.Product):
+                raise ValueError(f"{str(tensor.dtype).partition('.')[2]} has no {op.name}; use SUM, AVG or PRODUCT")
+        sources = [contiguous(tensor.detach()) for tensor in tensors]
         codes = [code_of(source) for source in sources]
         options = make_options(op, 1.0, 1.0, wire_dtype=wire_dtype)
         kind = ("all_reduce", op.name, wire_dtype or "", *(_words(tensor) for tensor in tensors))
@@ -245,8 +243,8 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
                                 *stream)
 
         def finish() -> Tensors:
-            for tensor, whole in zip(tensors, wholes):
-                _put(tensor, whole)
+            for tensor, source in zip(tensors, sources):
+                _put(tensor, source)
             return list(tensors)
 
         return self._begin(kind, start, finish, sources, name, device, after=after)

@@ -187,8 +187,14 @@ class Gradient:
         self.in_arena, self._memory, self._address = None, None, 0
 
 
+def _has_own_dtype(value: torch.Tensor) -> bool:
+    """Returns whether a gradient like this one is reduced with its own dtype, and not by _as_reals()."""
+    return value.dtype in CODE_OF and not value.is_complex()
+
+
 def _as_reals(value: Any) -> torch.Tensor:
-    """Returns a tensor of the same memory in which a complex number is two real ones."""
+    """Returns a tensor of the same memory in which a complex number is two real ones: they can be compressed, and have an Adasum.
+    """
     value = value.detach()
     return torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
 
@@ -245,7 +251,7 @@ class Unit:
     @staticmethod
     def _stays_on_device(value: torch.Tensor) -> bool:
         """Returns whether a gradient like this one is reduced in a GPU's memory, with its own dtype."""
-        return value.dtype in CODE_OF and _device.find(value) is not None
+        return _has_own_dtype(value) and _device.find(value) is not None
 
     def begin(self) -> None:
         """Submits the gradients.
@@ -326,7 +332,7 @@ class Unit:
         """Returns whether a gradient like this one is reduced where it is, with its own dtype."""
         compression = self._settings.compression
         return ((compression is Compression.none or self._wire_dtype() is not None and value.dtype == torch.float32)
-                and value.dtype in CODE_OF and _device.find(value) is None)
+                and _has_own_dtype(value) and _device.find(value) is None)
 
     def _wire_dtype(self) -> Optional[str]:
         """Returns the part of the compression that the daemon can do, which is to round float32 where it crosses the network."""

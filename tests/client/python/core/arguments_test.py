@@ -16,7 +16,7 @@ from rueda._core import _dtypes, _operations, _process_sets
 class DTypeTest(unittest.TestCase):
     def test_codes_are_those_of_the_c_header(self):
         expected = {"float32": 0, "float64": 1, "float16": 2, "int32": 4, "int64": 5, "int8": 6, "uint8": 7,
-                    "bool": 8}
+                    "bool": 8, "int16": 9, "uint16": 10, "uint32": 11, "uint64": 12, "complex64": 13, "complex128": 14}
         for name, code in expected.items():
             self.assertEqual(_dtypes.code_of(np.zeros(2, name)), code, name)
             self.assertEqual(_dtypes.code_of(np.zeros(2, name), name), code, name)
@@ -24,13 +24,12 @@ class DTypeTest(unittest.TestCase):
     def test_bfloat16_bits_need_the_argument(self):
         bits = np.zeros(2, np.uint16)
         self.assertEqual(_dtypes.code_of(bits, "bfloat16"), 3)
-        with self.assertRaisesRegex(TypeError, "bfloat16"):
-            _dtypes.code_of(bits)
+        self.assertEqual(_dtypes.code_of(bits), 10)
         with self.assertRaisesRegex(TypeError, "float32"):
             _dtypes.code_of(np.zeros(2, np.float32), "bfloat16")
 
     def test_other_dtypes_are_refused_by_name(self):
-        for kind in (np.int16, np.uint64, np.complex64, object, "U3"):
+        for kind in (np.longdouble, np.clongdouble, "M8[s]", object, "U3"):
             with self.assertRaisesRegex(TypeError, "float32"):
                 _dtypes.code_of(np.zeros(2, kind))
 

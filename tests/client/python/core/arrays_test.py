@@ -40,7 +40,8 @@ class DaemonTest(unittest.TestCase):
 
 class ArrayTest(DaemonTest):
     def test_shapes_and_dtypes_come_back(self):
-        for kind in (np.float16, np.float32, np.float64, np.int8, np.uint8, np.int32, np.int64):
+        for kind in (np.float16, np.float32, np.float64, np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64,
+                     np.uint64, np.complex64, np.complex128):
             for shape in ((), (0,), (3, 0, 2), (5,), (2, 3, 4), (1 << 17,)):
                 tensor = np.full(shape, 3, kind)
                 result = rueda.allreduce(tensor, timeout=20)
@@ -50,6 +51,18 @@ class ArrayTest(DaemonTest):
         bits = np.array([0x3f80, 0x4000], np.uint16)
         np.testing.assert_array_equal(rueda.allreduce(bits, dtype="bfloat16", timeout=20), bits)
         self.assertEqual(rueda.allreduce(np.float32(2), timeout=20), 2)
+
+    def test_complex_numbers_have_no_order(self):
+        tensor = np.array([1 + 2j, -3j], np.complex64)
+        for op in (rueda.Sum, rueda.Average, rueda.Product):
+            np.testing.assert_array_equal(rueda.allreduce(tensor, op=op, timeout=20), tensor)
+        for op, name in ((rueda.Min, "min"), (rueda.Max, "max")):
+            with self.assertRaisesRegex(rueda.RuedaError, f"tensor \"waves\" is complex64, .* no {name}.* the product"):
+                rueda.allreduce(tensor, name="waves", op=op, timeout=20)
+        with self.assertRaisesRegex(rueda.RuedaError, "complex64.*Adasum"):
+            rueda.allreduce(tensor, op=rueda.Adasum, timeout=20)
+        with self.assertRaisesRegex(rueda.RuedaError, "complex64.*only float32 can be"):
+            rueda.allreduce(tensor, wire_dtype="float16", timeout=20)
 
     def test_bools_are_logical(self):
         flags = np.array([True, False, True])
