@@ -18,6 +18,7 @@ from ._core._errors import HorovodInternalError, RuedaError, RuedaInternalError,
 from ._core._grouped import (grouped_allgather, grouped_allgather_async, grouped_reducescatter,
                              grouped_reducescatter_async)
 from ._core._memory import empty
+from ._core._objects import allgather_object, broadcast_object
 from ._core._operations import (Adasum, Average, Max, Min, Product, ReduceOp, Sum, allreduce, allreduce_,
                                 allreduce_async, allreduce_async_, barrier, broadcast, broadcast_,
                                 broadcast_async, broadcast_async_, grouped_allreduce,
@@ -33,9 +34,10 @@ __version__ = "0.1.0"
 __all__ = [
     "Adasum", "Average", "DeviceStats", "HorovodInternalError", "Max", "Min", "Nonfinite", "PlannedTensor", "ProcessSet", "Product",
     "ReduceOp", "RuedaError", "RuedaInternalError", "RuedaTimeoutError", "Stats", "Sum", "add_process_set", "allgather",
-    "allgather_async", "alltoall", "alltoall_async", "allreduce", "allreduce_",
+    "allgather_async", "allgather_object", "alltoall", "alltoall_async", "allreduce", "allreduce_",
     "allreduce_async", "allreduce_async_", "barrier", "broadcast", "broadcast_", "broadcast_async",
-    "broadcast_async_", "cross_rank", "cross_size", "declare_plan", "device_stats", "empty", "first_nonfinite", "hosts_changed",
+    "broadcast_async_", "broadcast_object", "cross_rank", "cross_size", "declare_plan", "device_stats", "empty", "first_nonfinite",
+    "hosts_changed",
     "gather", "gather_async", "global_process_set", "grouped_allgather", "grouped_allgather_async", "grouped_allreduce",
     "grouped_allreduce_", "grouped_allreduce_async", "grouped_allreduce_async_", "grouped_reducescatter",
     "grouped_reducescatter_async", "init", "is_initialized", "join", "local_rank", "local_size", "node_id", "poll", "rank",

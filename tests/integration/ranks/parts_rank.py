@@ -124,6 +124,33 @@ def threads_begin_what_others_wait_for(rank, size):
     expect(not failures, failures)
 
 
+def share_objects(rank, size, sets):
+    def told(other):
+        return {"from": other, "text": "ä" * 1000 * other, "values": np.arange(other), "function": min}
+
+    def same(found, other):
+        return (found["from"], found["text"], found["function"], found["values"].tolist()) == (
+            other, "ä" * 1000 * other, min, list(range(other)))
+
+    for root in range(size):
+        mine = told(rank)
+        found = rueda.broadcast_object(mine, root_rank=root, name=None if root % 2 else f"object{root}")
+        expect(same(found, root) and (found is mine) == (rank == root), f"broadcast_object from {root}: {found}")
+    gathered = rueda.allgather_object(told(rank))
+    expect(len(gathered) == size and all(same(found, other) for other, found in enumerate(gathered)), "allgather_object")
+    expect(rueda.allgather_object(None, "nothing") == [None] * size, "allgather_object of nothing")
+    expect(rueda.broadcast_object(None) is None, "broadcast_object of nothing")
+    mine = next(one for one in sets if rank in one.ranks)
+    expect(rueda.allgather_object(rank, process_set=mine) == mine.ranks, "allgather_object in a set")
+    expect(rueda.broadcast_object([rank], mine.ranks[-1], "in a set", mine) == [mine.ranks[-1]], "broadcast_object in a set")
+    for wrong, error in ((size, ValueError), (0.5, TypeError)):
+        try:
+            rueda.broadcast_object(rank, wrong)
+        except error:
+            continue
+        expect(False, f"a broadcast_object from {wrong} was not refused")
+
+
 def disagree(rank):
     try:
         rueda.allgather(np.zeros((2, 3 + rank % 2), np.float32), name="columns that differ")
@@ -142,6 +169,8 @@ def main():
         reduce_dtypes(rank, size)
         exchange(rank, size)
         wait_in_different_orders(rank, size)
+    sets = [rueda.add_process_set(range(0, size, 2)), rueda.add_process_set(range(1, size, 2))]
+    share_objects(rank, size, sets)
     threads_begin_what_others_wait_for(rank, size)
     disagree(rank)
     expect((rueda.allreduce(np.full(3, 2.0 ** rank), name="after", op=rueda.Sum) == 2 ** size - 1).all(), "after")

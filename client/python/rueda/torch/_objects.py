@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import Any, Dict, Iterable, List, Optional, Tuple, Union
 
 import numpy as np
 import torch
 
 from .._core import _context
+from .._core._objects import allgather_by, broadcast_by
 from .._core._process_sets import ProcessSet, global_process_set
 from .._torch_common import _device
 from ._blocking import allgather, broadcast_
@@ -118,23 +118,12 @@ def _load_in_place(optimizer: torch.optim.Optimizer, state: Dict[str, Any]) -> N
     optimizer.param_groups, optimizer.state = groups, states
 
 
-def _to_bytes(value: Any) -> torch.Tensor:
-    try:
-        import cloudpickle
-    except ImportError:
-        data = pickle.dumps(value)
-    else:
-        data = cloudpickle.dumps(value)
-    return torch.from_numpy(np.frombuffer(bytearray(data), np.uint8))
-
-
-def _from_bytes(data: torch.Tensor) -> Any:
-    return pickle.loads(data.numpy().tobytes())
-
-
 def broadcast_object(obj: Any, root_rank: int = 0, name: Optional[str] = None,
                      process_set: ProcessSet = global_process_set) -> Any:
     """Returns the root's `obj` on every rank. It is pickled on the way (by cloudpickle, if that is installed).
+
+    The other ranks unpickle what the root sends, which can run any code in them: as in Horovod, the ranks of a job trust each
+    other.
 
     Args:
         obj: the object; only the root's is used.
@@ -145,18 +134,14 @@ def broadcast_object(obj: Any, root_rank: int = 0, name: Optional[str] = None,
     Returns:
         The root's object.
     """
-    is_root = _context.rank() == root_rank
-    data = _to_bytes(obj) if is_root else torch.empty(0, dtype=torch.uint8)
-    chosen = "broadcast_object" if name is None else name
-    size = broadcast_(torch.tensor([len(data)]), root_rank, f"{chosen}.size", process_set)
-    if not is_root:
-        data = torch.empty(int(size), dtype=torch.uint8)
-    broadcast_(data, root_rank, f"{chosen}.data", process_set)
-    return obj if is_root else _from_bytes(data)
+    return broadcast_by(lambda array, chosen: broadcast_(torch.from_numpy(array), root_rank, chosen, process_set), obj,
+                        _context.rank() == root_rank, name)
 
 
 def allgather_object(obj: Any, name: Optional[str] = None) -> List[Any]:
     """Returns the `obj`s of all ranks, in the order of the ranks.
+
+    Each rank unpickles what the others send, which can run any code in it: as in Horovod, the ranks of a job trust each other.
 
     Args:
         obj: this rank's object, which must be picklable.
@@ -165,7 +150,8 @@ def allgather_object(obj: Any, name: Optional[str] = None) -> List[Any]:
     Returns:
         A list of one object a rank.
     """
-    data = _to_bytes(obj)
-    chosen = "allgather_object" if name is None else name
-    sizes = allgather(torch.tensor([len(data)]), f"{chosen}.sizes").tolist()
-    return [_from_bytes(part) for part in allgather(data, f"{chosen}.data").split(sizes)]
+    def gather(array: np.ndarray, chosen: str) -> np.ndarray:
+        gathered: np.ndarray = allgather(torch.from_numpy(array), chosen).numpy()
+        return gathered
+
+    return allgather_by(gather, obj, name)
