@@ -38,6 +38,8 @@ PYTHON_EXCEPTIONS = {
     **dict.fromkeys(("is_completed", "is_success"), WORK),
     **dict.fromkeys(("set_backward_passes_per_step", "skip_synchronize", "set_epoch", "record_batch", "register_reset_callbacks",
                      "on_hosts_updated", "commit"), HOROVOD),
+    **dict.fromkeys(("is_env_present", "get_coordinator_address", "get_process_count", "get_process_id", "get_local_process_id"),
+                    "jax.distributed calls it of a cluster"),
     "_programs": "pyproject.toml names it",
 }
 

@@ -73,8 +73,8 @@ lint_base() {
   git rev-list -1 --before="$((newest - 86400))" HEAD | grep . || git rev-list --max-parents=0 HEAD
 }
 
-# daemon/gpu/cuda is compiled only where there is a toolkit.
-all_sources() { tracked 'daemon/*.cc' 'agent/*.cc' 'client/*.cc' | grep -v '^daemon/gpu/cuda/'; }
+# daemon/gpu/cuda is compiled only where there is a toolkit, client/jax/xla where there are XLA's headers.
+all_sources() { tracked 'daemon/*.cc' 'agent/*.cc' 'client/*.cc' | grep -v -e '^daemon/gpu/cuda/' -e '^client/jax/xla/'; }
 
 # Prints the sources to look at, one a line, the last changed first; for a header its own source.
 changed_sources() {

@@ -1,6 +1,9 @@
 # A wheel holds, beside the Python files (pyproject.toml), bin/ and lib/ in the package's folder, with every shared library that
 # the programs need but those of the C and C++ runtime.
 install(FILES $<TARGET_FILE:rueda> DESTINATION lib RENAME librueda.so COMPONENT wheel)
+if(RUEDA_BUILD_JAX)
+  install(TARGETS rueda_jax LIBRARY DESTINATION lib COMPONENT wheel)
+endif()
 
 # An RPATH is used, and not a RUNPATH, because the libraries look for each other there, too.
 set(programs ruedad ruedarun ruedactl)
