@@ -6,6 +6,8 @@
 #   tests/run.sh --quick    after an edit: the release build, and the tests that are neither slow nor long
 #   tests/run.sh --torch2   both front ends on PyTorch 2 from PyPI (tests/torch/torch2.sh: a download of 3 GB, which is
 #                           kept), and PyTorch's own tests on it and on Debian's
+#   tests/run.sh --jax      rueda.jax on the oldest JAX that it serves and on the newest (tests/jax/jax.sh: downloads of 600 MB, which
+#                           are kept)
 #
 # Ends with what each stage took and the line "N passed, M failed", summed over all builds; the exit code is 0 when M is 0. A run
 # that takes longer than tests/budgets.txt allows has failed.
@@ -43,6 +45,22 @@ run_torch2() {
     done
   fi
   finish torch2
+}
+
+run_jax() {
+  local python headers which
+  stage packages
+  deploy/packages.sh build runtime test lint
+  python="$(tests/jax/jax.sh oldest)"
+  headers="$("$python" -c 'import jax.ffi; print(jax.ffi.include_dir())')"
+  if build_preset release "$one_gpu" "-DRUEDA_JAX_INCLUDE=$headers"; then
+    for which in oldest newest; do
+      RUEDA_TEST_PYTHON="$(tests/jax/jax.sh "$which")"
+      export RUEDA_TEST_PYTHON
+      test_preset release "jax-$which" -R "^(jax_test|client_jax_test|client_python_jax_missing_test)$"
+    done
+  fi
+  finish jax
 }
 
 # test_sanitized leaves out tests that run none of our instrumented code, or cannot run with it (nosan, noasan, notsan), and those
@@ -97,8 +115,9 @@ case "${1:-}" in
   "") run_change ;;
   --quick) run_quick ;;
   --torch2) run_torch2 ;;
+  --jax) run_jax ;;
   *)
-    echo "tests/run.sh: unknown argument '$1'; there are only --quick and --torch2" >&2
+    echo "tests/run.sh: unknown argument '$1'; there are only --quick, --torch2 and --jax" >&2
     exit 2
     ;;
 esac
