@@ -27,6 +27,7 @@ PACKAGE = "client/python/rueda/"
 SURVIVAL = "what jobs that survive a death will do; the simulator and the data plane's tests prove it, no daemon does it yet (README.md)"
 EXCEPTIONS = dict.fromkeys(("complete_seq", "final_chunk", "is_completing", "on_stable", "take_final", "unstable_bytes"),
                            SURVIVAL)
+EXCEPTIONS["rueda_jax_calls_under_way"] = "rueda.jax calls it, in Python"
 # These are the exceptions of the Python package.
 BACKEND = "torch.distributed calls it of a backend"
 WORK = "torch.distributed calls it of the work that a backend returns"

@@ -130,7 +130,7 @@ ROOMS = (
         ("session", "wire request start device", "A process's session: submit, wait, complete."),
         ("api", "wire request session", "The C functions, and the one session of the process.")),
     ("client/jax/xla/", (*PUBLIC_CLIENT, "client/jax/"), "librueda_jax.so: the handlers that XLA calls for rueda.jax."),
-    ("client/jax/", ("daemon/base/",), "What those handlers need that knows nothing of XLA: threads for completions, places of calls."),
+    ("client/jax/", ("daemon/base/",), "What those handlers need that knows nothing of XLA: threads for completions, places of calls, large pages."),
     *rooms_of(
         PACKAGE, (),
         ("_core", "", "librueda from Python: its functions, memory, errors, handles and process sets, for NumPy's arrays."),

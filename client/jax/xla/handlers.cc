@@ -15,6 +15,7 @@
 #include <xla/ffi/api/ffi.h>
 
 #include "client/jax/call_sites.h"
+#include "client/jax/large_pages.h"
 #include "client/jax/xla/call.h"
 
 namespace rueda::jax {
@@ -92,6 +93,7 @@ std::vector<Operand> operands_of(const Arguments& arguments, Call& call) {
   for (size_t i = 0; i < count; ++i) {
     const auto input = *arguments.inputs.get<ffi::AnyBuffer>(i);
     ffi::AnyBuffer output = **arguments.outputs.get<ffi::AnyBuffer>(i);
+    prefer_large_pages(output.untyped_data(), output.size_bytes());
     const int64_t dtype = arguments.dtypes[i];
     operands.push_back(
         {.name =
@@ -230,11 +232,6 @@ auto bind_reduction() {
 }  // namespace
 }  // namespace rueda::jax
 
-// Returns how many calls of handlers in this process have begun and not ended.
-extern "C" __attribute__((visibility("default"))) int rueda_jax_calls_under_way() {
-  return rueda::jax::Call::count();
-}
-
 #define RUEDA_JAX_HANDLER(function, binding)                                 \
   extern "C" __attribute__((visibility("default"))) XLA_FFI_Error* function( \
       XLA_FFI_CallFrame* frame) {                                            \
@@ -253,3 +250,8 @@ RUEDA_JAX_HANDLER(rueda_jax_reduce_scatter, rueda::jax::bind_reduction()
                                                 .To(rueda::jax::reduce_scatter))
 RUEDA_JAX_HANDLER(rueda_jax_alltoall,
                   rueda::jax::bind().Attr<rueda::jax::Numbers>("splits").To(rueda::jax::alltoall))
+
+// Returns how many calls of handlers in this process have begun and not ended.
+extern "C" __attribute__((visibility("default"))) int rueda_jax_calls_under_way() {
+  return rueda::jax::Call::count();
+}
