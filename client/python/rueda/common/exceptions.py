@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .._core._errors import INTERNAL, RuedaError, RuedaInternalError
+from .._core._errors import DUPLICATE_NAME, INTERNAL, INVALID_ARGUMENT, RuedaError, RuedaInternalError
 
 
 class HorovodInternalError(RuedaInternalError):
@@ -32,8 +32,14 @@ class HostsUpdatedInterrupt(RuntimeError):
         self.skip_sync = skip_sync
 
 
+def submission_error(code: int, message: str) -> HorovodInternalError:
+    """Returns the error of a submission that was refused."""
+    kind = HorovodArgumentError if code in (INVALID_ARGUMENT, DUPLICATE_NAME) else HorovodInternalError
+    return kind(message, code)
+
+
 def horovod_error(error: RuedaError) -> HorovodInternalError:
     return HorovodInternalError(str(error), error.code)
 
 
-__all__ = ["HorovodArgumentError", "HorovodInternalError", "HostsUpdatedInterrupt", "horovod_error"]
+__all__ = ["HorovodArgumentError", "HorovodInternalError", "HostsUpdatedInterrupt", "horovod_error", "submission_error"]

@@ -5,17 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from .._core import _operations, _stream_pending
-from .._core._errors import DUPLICATE_NAME, INVALID_ARGUMENT, RuedaError
-from ..common.exceptions import HorovodArgumentError, HorovodInternalError, HostsUpdatedInterrupt, horovod_error
+from .._core._errors import RuedaError
+from ..common.exceptions import (HorovodArgumentError, HorovodInternalError, HostsUpdatedInterrupt, horovod_error,
+                                 submission_error)
 
 __all__ = ["HorovodArgumentError", "HorovodInternalError", "HostsUpdatedInterrupt", "finish_left", "horovod_error", "settle_left",
            "submission_error", "synchronize"]
-
-
-def submission_error(code: int, message: str) -> HorovodInternalError:
-    """Returns the error of a submission that was refused."""
-    kind = HorovodArgumentError if code in (INVALID_ARGUMENT, DUPLICATE_NAME) else HorovodInternalError
-    return kind(message, code)
 
 
 def settle_left() -> None:
