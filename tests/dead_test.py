@@ -28,6 +28,7 @@ SURVIVAL = "what jobs that survive a death will do; the simulator and the data p
 EXCEPTIONS = dict.fromkeys(("complete_seq", "final_chunk", "is_completing", "on_stable", "take_final", "unstable_bytes"),
                            SURVIVAL)
 EXCEPTIONS["rueda_jax_calls_under_way"] = "rueda.jax calls it, in Python"
+EXCEPTIONS |= dict.fromkeys(("rueda_tensorflow_problem", "rueda_tensorflow_take_back", "take_back_callbacks"), "Python calls it by ctypes")
 # These are the exceptions of the Python package.
 BACKEND = "torch.distributed calls it of a backend"
 WORK = "torch.distributed calls it of the work that a backend returns"
@@ -41,6 +42,10 @@ PYTHON_EXCEPTIONS = {
                      "on_hosts_updated", "commit"), HOROVOD),
     **dict.fromkeys(("is_env_present", "get_coordinator_address", "get_process_count", "get_process_id", "get_local_process_id"),
                     "jax.distributed calls it of a cluster"),
+    **dict.fromkeys(("on_train_batch_begin", "on_train_batch_end", "on_epoch_begin"), "Keras calls it of a callback"),
+    "register_local_var": HOROVOD,
+    **dict.fromkeys(("_allreduce_gradient", "_broadcast_gradient", "_allgather_gradient", "_reducescatter_gradient", "_alltoall_gradient"),
+                    "TensorFlow calls it for the gradient of an op"),
     "_programs": "pyproject.toml names it",
 }
 

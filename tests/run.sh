@@ -8,6 +8,8 @@
 #                           kept), and PyTorch's own tests on it and on Debian's
 #   tests/run.sh --jax      rueda.jax on the oldest JAX that it serves and on the newest (tests/jax/jax.sh: downloads of 600 MB, which
 #                           are kept)
+#   tests/run.sh --tensorflow   the TensorFlow and Keras front ends on the oldest and the newest TensorFlow that they serve, from PyPI
+#                           (tests/tensorflow/tensorflow.sh: 3 GB, which are kept)
 #
 # Ends with what each stage took and the line "N passed, M failed", summed over all builds; the exit code is 0 when M is 0. A run
 # that takes longer than tests/budgets.txt allows has failed.
@@ -63,6 +65,25 @@ run_jax() {
   finish jax
 }
 
+run_tensorflow() {
+  local version python
+  stage packages
+  deploy/packages.sh build runtime test lint
+  if build_preset release "$one_gpu"; then
+    for version in 2.15.1 2.21.0; do
+      stage "TensorFlow $version"
+      python="$(tests/tensorflow/tensorflow.sh "$version")"
+      if tests/tensorflow/abi_test.py build/release/lib/librueda_tensorflow.so "$python"; then
+        passed=$((passed + 1))
+      else
+        note_failure "the ABI of TensorFlow $version"
+      fi
+      RUEDA_TEST_PYTHON="$python" test_preset release "tensorflow-$version" -R "^(tensorflow_test|client_python_horovod_tensorflow_api_test)$"
+    done
+  fi
+  finish tensorflow
+}
+
 # test_sanitized leaves out tests that run none of our instrumented code, or cannot run with it (nosan, noasan, notsan), and those
 # that only tests/long.sh runs under the sanitizer (longasan, longtsan).
 test_sanitized() {
@@ -116,8 +137,9 @@ case "${1:-}" in
   --quick) run_quick ;;
   --torch2) run_torch2 ;;
   --jax) run_jax ;;
+  --tensorflow) run_tensorflow ;;
   *)
-    echo "tests/run.sh: unknown argument '$1'; there are only --quick, --torch2 and --jax" >&2
+    echo "tests/run.sh: unknown argument '$1'; there are only --quick, --torch2, --jax and --tensorflow" >&2
     exit 2
     ;;
 esac

@@ -3,7 +3,7 @@
 # and two of it in one process would not get on. librueda alone, which Python loads beside PyTorch's, brings its own and shows
 # none of it.
 target_link_options(rueda PRIVATE -static-libstdc++ -static-libgcc)
-install(TARGETS rueda LIBRARY DESTINATION lib COMPONENT bundle)
+install(TARGETS rueda rueda_tensorflow LIBRARY DESTINATION lib COMPONENT bundle)
 
 set(programs ruedad ruedarun ruedactl rueda-bench rueda-gpu-bench rueda-gpu-job-bench gpu_test gpu_conformance_test)
 set(plugins "")
@@ -35,4 +35,4 @@ install(CODE "
     file(COPY_FILE \${file} \${CMAKE_INSTALL_PREFIX}/lib/\${name})
   endforeach()" COMPONENT bundle)
 
-add_custom_target(bundle DEPENDS ${programs} ${plugins} rueda)
+add_custom_target(bundle DEPENDS ${programs} ${plugins} rueda rueda_tensorflow)

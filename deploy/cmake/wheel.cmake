@@ -4,6 +4,7 @@ install(FILES $<TARGET_FILE:rueda> DESTINATION lib RENAME librueda.so COMPONENT 
 if(RUEDA_BUILD_JAX)
   install(TARGETS rueda_jax LIBRARY DESTINATION lib COMPONENT wheel)
 endif()
+install(FILES $<TARGET_FILE:rueda_tensorflow> DESTINATION lib COMPONENT wheel)
 
 # An RPATH is used, and not a RUNPATH, because the libraries look for each other there, too.
 set(programs ruedad ruedarun ruedactl)

@@ -112,6 +112,7 @@ _SIGNATURES = {
     "rueda_hosts_changed": (c_int, []),
     "rueda_first_nonfinite": (c_int, [POINTER(Nonfinite)]),
     "rueda_last_error": (c_char_p, []),
+    "rueda_error_name": (c_char_p, [c_int]),
     "rueda_get_stats": (c_int, [POINTER(Stats)]),
 }
 
@@ -175,6 +176,11 @@ def last_error() -> str:
     return (load().rueda_last_error() or b"").decode("utf-8", "replace")
 
 
+def error_name(code: int) -> str:
+    """Returns the name of a code, such as RUEDA_ERR_MISMATCH for -2."""
+    return (load().rueda_error_name(code) or b"").decode()
+
+
 def check(code: int) -> int:
     """Returns a code that is not negative.
 
@@ -187,4 +193,4 @@ def check(code: int) -> int:
 
 
 __all__ = ["Callback", "DeviceStats", "InitOptions", "Nonfinite", "PlannedTensor", "ReduceOptions", "Result", "Stats", "Tensor", "byref",
-           "candidates", "check", "last_error", "load", "loaded", "pointer", "sizeof"]
+           "candidates", "check", "error_name", "last_error", "load", "loaded", "pointer", "sizeof"]

@@ -1,0 +1,1 @@
+"""Implements what rueda.tensorflow and the Keras front ends offer."""
