@@ -11,7 +11,7 @@ from typing import Any, List, NamedTuple, Sequence, Tuple
 
 import tensorflow as tf
 
-from .._core import _context, _library
+from .._core import _library
 from .._core._library import check
 from .._core._operations import Average, Sum
 from ..common.reductions import require_linear
@@ -145,9 +145,9 @@ def _broadcast_gradient(op: Any, *gradients: Any) -> List[Any]:
     filled = _filled(gradients, op.inputs)
     names = [f"{first}.{i}" for i in range(len(filled))]
     reduced = allreduce(filled, names, f"{first}.group", Reduction(Average, set_id=set_id))
-    if _context.rank() != op.get_attr("root_rank"):
-        reduced = [tf.zeros_like(one) for one in reduced]
-    return [*reduced, None]
+    # A rank that did not use the result would leave the op out of its graph, and the others would wait for it.
+    is_root = tf.equal(place("rank"), op.get_attr("root_rank"))
+    return [*(tf.where(is_root, one, tf.zeros_like(one)) for one in reduced), None]
 
 
 @tf.RegisterGradient("RuedaAllgather")
