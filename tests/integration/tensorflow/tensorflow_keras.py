@@ -168,7 +168,7 @@ def case_an_infinity_on_one_rank_has_all_skip_the_step():
 def case_layers_that_stay_local():
     model = tf.keras.Sequential([tf.keras.Input((3,)), tf.keras.layers.Dense(2, name="own"), tf.keras.layers.Dense(2)])
     model.compile(hvd_keras.PartialDistributedOptimizer(tf.keras.optimizers.SGD(0.1), local_layers=model.layers[0]), "mse")
-    model.fit(*own_data(), verbose=0, callbacks=[hvd_keras.callbacks.BroadcastGlobalVariablesCallback(0)])
+    model.fit(*own_data(), batch_size=4, verbose=0, callbacks=[hvd_keras.callbacks.BroadcastGlobalVariablesCallback(0)])
     kernels = np.asarray(hvd.allgather(tf.constant(np.asarray(model.layers[0].get_weights()[0])[None])))
     assert hvd.size() == 1 or not np.array_equal(kernels[0], kernels[1])
     equal_on_all_ranks(model.layers[1].get_weights())

@@ -19,6 +19,10 @@ def _variables_of(optimizer: Any) -> List[Any]:
     return list(variables() if callable(variables) else variables)
 
 
+def _is_built(optimizer: Any) -> bool:
+    return bool(getattr(optimizer, "built", getattr(optimizer, "_built", False)))  # as Keras 3 and Keras 2 say
+
+
 class Broadcasting:
     """Gives all ranks the root's weights and optimizer, before the first step where the model is built by then, and otherwise after
     it. It leaves out what model.weights does not have: seeds, so that ranks drop out different units."""
@@ -45,9 +49,9 @@ class Broadcasting:
         optimizer = self.model.optimizer
         if not self.model.built or not self.model.weights:
             return
-        if hasattr(optimizer, "build") and not getattr(optimizer, "built", False):
+        if hasattr(optimizer, "build") and not _is_built(optimizer):
             optimizer.build(self.model.trainable_variables)
-        if getattr(optimizer, "built", False):
+        if _is_built(optimizer):
             self._broadcast()
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
