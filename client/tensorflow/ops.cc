@@ -9,9 +9,12 @@
 namespace rueda::tensorflow {
 namespace {
 
-constexpr const char* kType = "T: {float, double, half, bfloat16, int32, int64, int8, uint8, bool}";
+constexpr const char* kType =
+    "T: {float, double, half, bfloat16, int8, int16, int32, int64, uint8, uint16, uint32, uint64, "
+    "complex64, complex128, bool}";
 constexpr const char* kTypes =
-    "T: list({float, double, half, bfloat16, int32, int64, int8, uint8, bool}) >= 1";
+    "T: list({float, double, half, bfloat16, int8, int16, int32, int64, uint8, uint16, uint32, "
+    "uint64, complex64, complex128, bool}) >= 1";
 constexpr auto kUnknown = static_cast<size_t>(-1);  // of a dimension
 
 using InferShapes = void (*)(TF_ShapeInferenceContext*, TF_Status*);

@@ -1,6 +1,7 @@
 #include "client/tensorflow/run.h"
 
 #include <memory>
+#include <optional>
 #include <utility>
 
 namespace rueda::tensorflow {
@@ -9,9 +10,15 @@ namespace {
 // librueda's memory is aligned to 64 bytes, and TensorFlow copies what is aligned to less.
 void free_memory(void* memory, size_t /*bytes*/, void* /*argument*/) { rueda_free(memory); }
 
-size_t bytes_in(TF_DataType type, const std::vector<int64_t>& dims) {
+// Returns the bytes of a tensor, or nothing if no memory has so many. Other ranks say how many rows
+// they have, and are not believed.
+std::optional<size_t> bytes_in(TF_DataType type, const std::vector<int64_t>& dims) {
   size_t bytes = bytes_of(type);
-  for (const int64_t dim : dims) bytes *= static_cast<size_t>(dim);
+  for (const int64_t dim : dims) {
+    if (dim < 0 || __builtin_mul_overflow(bytes, static_cast<size_t>(dim), &bytes)) {
+      return std::nullopt;
+    }
+  }
   return bytes;
 }
 
@@ -19,12 +26,18 @@ size_t bytes_in(TF_DataType type, const std::vector<int64_t>& dims) {
 
 size_t bytes_of(TF_DataType type) {
   switch (static_cast<int>(type)) {
+    case TF_COMPLEX128: return 16;
     case TF_DOUBLE:
-    case TF_INT64: return 8;
+    case TF_INT64:
+    case TF_UINT64:
+    case TF_COMPLEX64: return 8;
     case TF_FLOAT:
-    case TF_INT32: return 4;
+    case TF_INT32:
+    case TF_UINT32: return 4;
     case TF_HALF:
-    case TF_BFLOAT16: return 2;
+    case TF_BFLOAT16:
+    case TF_INT16:
+    case TF_UINT16: return 2;
     case TF_INT8:
     case TF_UINT8:
     case TF_BOOL: return 1;
@@ -42,6 +55,12 @@ rueda_dtype dtype_of(TF_DataType type) {
     case TF_INT8: return RUEDA_INT8;
     case TF_UINT8: return RUEDA_UINT8;
     case TF_BOOL: return RUEDA_BOOL;
+    case TF_INT16: return RUEDA_INT16;
+    case TF_UINT16: return RUEDA_UINT16;
+    case TF_UINT32: return RUEDA_UINT32;
+    case TF_UINT64: return RUEDA_UINT64;
+    case TF_COMPLEX64: return RUEDA_COMPLEX64;
+    case TF_COMPLEX128: return RUEDA_COMPLEX128;
     default: return RUEDA_FLOAT32;
   }
 }
@@ -71,7 +90,12 @@ Input Run::input(int place) {
 
 void* Run::make_output(int place, TF_DataType type, const std::vector<int64_t>& dims,
                        bool is_kept) {
-  const size_t bytes = bytes_in(type, dims);
+  const std::optional<size_t> wanted = bytes_in(type, dims);
+  if (!wanted) {
+    fail(TF_INVALID_ARGUMENT, "a result cannot have as many rows as the ranks say");
+    return nullptr;
+  }
+  const size_t bytes = *wanted;
   const int num_dims = static_cast<int>(dims.size());
   void* memory = is_kept || bytes == 0 ? nullptr : rueda_alloc(bytes);
   TF_Tensor* tensor = memory == nullptr ? TF_AllocateTensor(type, dims.data(), num_dims, bytes)
