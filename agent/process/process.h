@@ -54,8 +54,8 @@ struct SpawnRequest {
   // If true, the child gets a session of its own, which no signal of a terminal or to a group
   // reaches.
   bool has_own_session = false;
-  // If true, the child begins with SIGTERM, SIGINT and SIGHUP ignored, so that there is no moment in
-  // which one of them ends it before it handles them.
+  // If true, the child begins with SIGTERM, SIGINT and SIGHUP ignored, so that there is no moment
+  // in which one of them ends it before it handles them.
   bool ignores_signals = false;
 };
 
