@@ -3,7 +3,9 @@
 it."""
 
 import os
+import shutil
 import subprocess
+import tempfile
 import unittest
 
 import harness
@@ -62,7 +64,15 @@ class TensorFlowTest(IntegrationTest):
         run = self.ruedarun("-np", "4", "--virtual-nodes", "2", PYTHON, DIGITS, "--require", "0.93")
         self.assertEqual(run.exit_code(300), 0, run.output())
 
+    def leave_files(self):
+        """Has processes put their temporary files where the test does not look for what is left: TensorFlow writes what it makes of
+        functions into files, which stay if it is killed."""
+        folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, folder)
+        self.env["TMPDIR"] = folder
+
     def test_a_rank_that_skips_a_variable_is_named(self):
+        self.leave_files()
         run = self.ruedarun("-np", "2", "--virtual-nodes", "2", "--stall-shutdown-seconds", "3", PYTHON,
                             os.path.join(FOLDER, "tensorflow_death_rank.py"), "skips")
         self.assertNotEqual(run.exit_code(120), 0, run.output())
@@ -71,6 +81,7 @@ class TensorFlowTest(IntegrationTest):
         self.assertRegex(caught.group(2), r"DistributedGradientTape\.1\.only_here\" was submitted .* not by rank 1\b")
 
     def test_a_rank_that_is_killed_is_named(self):
+        self.leave_files()
         for how in ("graph", "eager", "fit"):
             with self.subTest(how):
                 run = self.ruedarun("-np", "3", "--virtual-nodes", "2", PYTHON, os.path.join(FOLDER, "tensorflow_death_rank.py"), how)

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "daemon/service/links/acceptor.h"
 #include "daemon/service/servers/local_caller.h"
 
 namespace rueda::service {
@@ -211,7 +212,7 @@ TEST_F(ServersTest, AStrangerWhoCallsTooFastIsCutOffAndNamed) {
   while (refused() == 0 && answered < 10'000) {
     answered += client.call(kHealthCheck, "").second.ok() ? 1 : 0;
   }
-  EXPECT_GE(answered, 64);
+  EXPECT_GE(answered, AcceptorLimits{}.calls);
   EXPECT_EQ(refused(), 1);
   // The next connection has a right to calls of its own.
   HealthClient next(loop_, network());
