@@ -23,6 +23,7 @@ from sklearn.datasets import load_digits  # noqa: E402
 FOLDER, STEPS = sys.argv[1], int(sys.argv[2])
 BATCH = 48  # of all ranks together
 COMMIT_EVERY = 3
+RATE = 0.05
 
 
 def make_model():
@@ -55,7 +56,7 @@ def main():
     log = Log(FOLDER)
     (images, targets), (test_images, test_targets) = load_data()
     model = make_model()
-    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9),
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.9),
                                          named_parameters=model.named_parameters())
     state = hvd.elastic.TorchState(model=model, optimizer=optimizer, step=0)
     generation = 0
@@ -70,6 +71,9 @@ def main():
             step = state.step + 1
             began = time.monotonic()
             rows = torch.randperm(len(images), generator=torch.Generator().manual_seed(step))[:BATCH][hvd.rank()::hvd.size()]
+            # At one rate to the end, a network reads 3 % less after a step in a hundred than before and after it, whatever happened.
+            for group in optimizer.param_groups:
+                group["lr"] = RATE if step < STEPS * 2 // 3 else RATE / 10
             optimizer.zero_grad()
             F.cross_entropy(model(images[rows]), targets[rows]).backward()
             optimizer.step()
