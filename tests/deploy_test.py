@@ -374,7 +374,7 @@ class Installation(unittest.TestCase):
         self.succeed("cmake", "--build", build)
 
     def test_the_python_package_is_installed(self):
-        for module in ("_core/_context.py", "torch/_optimizer.py", "elastic/_sampler.py", "_tensorflow/_ops.py", "keras/callbacks.py",
+        for module in ("_core/_context.py", "torch/_optimizer.py", "elastic/_sampler.py", "_tensorflow/_ops.py", "rueda/keras/callbacks.py",
                        "jax/_primitives.py"):
             self.find(module)
 
