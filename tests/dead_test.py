@@ -20,7 +20,7 @@ SOURCE_DIRS = ("daemon", "agent", "client", "bench")
 HEADER_SUFFIXES = (".h", ".hpp", ".cuh")
 SOURCE_SUFFIXES = (".cc", ".c", ".cu")
 PUBLIC = "client/include/"  # other people's programs call and include what is there
-PACKAGE = "client/python/rueda/"
+PACKAGES = ("client/python/rueda/", "client/python/rueda_autoload/")
 
 # These functions are called by nothing in the product, and each says why it is there all the same. An entry that is not needed
 # fails.
@@ -351,7 +351,7 @@ class Tree(unittest.TestCase):
         self.assertEqual(found, [], "\n" + "\n".join(found))
 
     def test_no_python_is_dead(self):
-        self.check(dead_python(read_tree((PACKAGE,), (".py",))), PYTHON_EXCEPTIONS)
+        self.check(dead_python(read_tree(PACKAGES, (".py",))), PYTHON_EXCEPTIONS)
 
 
 if __name__ == "__main__":

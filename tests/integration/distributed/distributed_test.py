@@ -27,8 +27,8 @@ VERSION = torch_version()
 @unittest.skipUnless(VERSION, "PyTorch is not installed (deploy/packages.sh test installs it)")
 class DistributedTest(IntegrationTest):
 
-    def run_cases(self, module, ranks, nodes, *cases):
-        run = self.ruedarun("-np", str(ranks), "--virtual-nodes", str(nodes), PYTHON, RANK, module, *cases)
+    def run_cases(self, module, ranks, nodes, *cases, **variables):
+        run = self.ruedarun("-np", str(ranks), "--virtual-nodes", str(nodes), PYTHON, RANK, module, *cases, extra_env=variables)
         self.assertEqual(run.exit_code(300), 0, run.output())
         for rank in range(ranks):
             self.assertIn(f"[{rank}] ok", run.output().split("\n"))
@@ -47,6 +47,9 @@ class DistributedTest(IntegrationTest):
         for ranks, nodes in harness.amount([(4, 2)], [(2, 1), (4, 2)]):
             with self.subTest(ranks=ranks, nodes=nodes):
                 self.run_cases("ddp", ranks, nodes)
+
+    def test_whoever_asks_for_gloo_gets_rueda(self):
+        self.run_cases("replaces", 3, 2, RUEDA_TORCH_REPLACES="gloo", RUEDA_TEST_BACKEND="gloo")
 
     @unittest.skipIf(VERSION.startswith("1."), "PyTorch 1.13 has no FSDP on the CPU")
     def test_fsdp_learns_what_it_learns_on_gloo(self):

@@ -4,6 +4,7 @@ alone over a librueda that was built. Builds, and takes numpy and the build tool
 
 import glob
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -68,6 +69,9 @@ class WheelTest(unittest.TestCase):
         modules = {os.path.relpath(path, root) for path in glob.glob(f"{root}/rueda/**/*.py", recursive=True)}
         self.assertIn("rueda/distributed/__init__.py", modules)
         self.assertEqual(sorted(modules - set(names)), [])
+        # PyTorch finds the backend by these at `import torch`; autoload_test looks whether it does.
+        self.assertIn("rueda_autoload/__init__.py", names)
+        self.assertTrue([name for name in names if re.fullmatch(r"rueda-[^/]*\.dist-info/entry_points\.txt", name)], names)
 
     def assert_packages_import(self, folder):
         packages = [os.path.relpath(os.path.dirname(path), folder).replace("/", ".")

@@ -15,11 +15,13 @@ from ._elastic import has_lost_membership, hosts_changed, init_elastic_process_g
 from ._groups import monitored_barrier
 from ._hooks import arena_hook, bf16_wire_hook, fp16_wire_hook
 from ._options import Options
+from ._replaces import install
+from ._replaces import install_from_environment as _install_from_environment
 from ._splits import install as _install_splits
 from ._stores import install as _install_stores
 
 __all__ = ["Options", "arena_hook", "bf16_wire_hook", "fp16_wire_hook", "has_lost_membership", "hosts_changed",
-           "init_elastic_process_group", "monitored_barrier"]
+           "init_elastic_process_group", "install", "monitored_barrier"]
 
 
 def _register() -> None:
@@ -35,3 +37,4 @@ _register()
 _install_buckets()
 _install_splits()
 _install_stores()
+_install_from_environment()

@@ -20,14 +20,29 @@ _SCHEMES = ("env", "tcp")
 _kept: "Dict[Tuple[str, int], Tuple[Any, int]]" = {}
 
 
+def _served(store: Any) -> Any:
+    while hasattr(store, "underlying_store"):
+        store = store.underlying_store
+    return store
+
+
+def _address(served: Any) -> "Tuple[str, int]":
+    return str(getattr(served, "host", "")), int(getattr(served, "port", 0))
+
+
 def _numbered(store: Any) -> Any:
-    served = store
-    while hasattr(served, "underlying_store"):
-        served = served.underlying_store
-    address = (str(getattr(served, "host", "")), int(getattr(served, "port", 0)))
+    address = _address(_served(store))
     first, made = _kept.get(address, (store, 0))
     _kept[address] = (first, made + 1)
     return store if made == 0 else dist.PrefixStore(f"rueda/again/{made}", store)
+
+
+def keep(store: Any) -> None:
+    """Keeps the store of a process's first group, where it was made before install(). Does nothing if it is kept already, or if no
+    process of a rank serves it."""
+    served = _served(store)
+    if getattr(served, "host", ""):
+        _kept.setdefault(_address(served), (store, 1))
 
 
 def _keeping(handler: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
