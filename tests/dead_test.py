@@ -36,7 +36,7 @@ HOROVOD = "a method of Horovod's API, which scripts call"
 PYTHON_EXCEPTIONS = {
     **dict.fromkeys(("getBackendName", "_get_backend_name", "_get_backend", "_device_types", "get_group_store",
                      "allreduce_coalesced", "allgather_coalesced", "recv_anysource", "eager_connect_single_device",
-                     "split_group"), BACKEND),
+                     "split_group", "_start_coalescing", "_end_coalescing"), BACKEND),
     **dict.fromkeys(("is_completed", "is_success"), WORK),
     **dict.fromkeys(("set_backward_passes_per_step", "skip_synchronize", "set_epoch", "record_batch", "register_reset_callbacks",
                      "on_hosts_updated", "commit"), HOROVOD),

@@ -51,6 +51,13 @@ class DistributedTest(IntegrationTest):
     def test_whoever_asks_for_gloo_gets_rueda(self):
         self.run_cases("replaces", 3, 2, RUEDA_TORCH_REPLACES="gloo", RUEDA_TEST_BACKEND="gloo")
 
+    def test_features(self):
+        self.run_cases("features", 4, 2)
+
+    def test_it_trains_with_pytorchs_debugging_on(self):
+        self.run_cases("features", 3, 2, "case_a_sum_with_a_factor", "case_coalescing_manager", "case_batches_of_messages",
+                       "case_compiled_ddp", TORCH_DISTRIBUTED_DEBUG="DETAIL")
+
     @unittest.skipIf(VERSION.startswith("1."), "PyTorch 1.13 has no FSDP on the CPU")
     def test_fsdp_learns_what_it_learns_on_gloo(self):
         for ranks, nodes in harness.amount([(4, 2)], [(2, 1), (4, 2)]):

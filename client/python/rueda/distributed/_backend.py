@@ -24,7 +24,7 @@ from ._names import Names
 from ._operation import Operation, Waitable
 from ._options import Options, timeout_of
 from ._peers import Channel
-from ._reductions import bitwise_of, op_of
+from ._reductions import bitwise_of, op_of, scale_of
 from ._sparse import allreduce_sparse
 from ._start import Session, current, session
 from ._transfer import All, Finished, Repeated, Transfer, bytes_of
@@ -40,6 +40,18 @@ _NUMBERS = "; the ranks must give as many tensors to a coalesced call"
 _DIMENSIONS_OF_SIZES = 7
 _BITWISE = ("; an all_reduce by BAND, BOR or BXOR is an all-gather, whose shape has one dimension more for BOR, and two more for BXOR: "
             "give all_reduce the same op on all ranks")
+
+
+def _noted(method: Callable[..., Work]) -> Callable[..., Work]:
+    """Lets _end_coalescing() return what this method returned, where there was a _start_coalescing()."""
+    @functools.wraps(method)
+    def call(group: "ProcessGroupRueda", *arguments: Any, **named: Any) -> Work:
+        work = method(group, *arguments, **named)
+        if group._coalescing is not None:
+            group._coalescing.append(work)
+        return work
+
+    return call
 
 
 class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
@@ -70,6 +82,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         self._turns = Turns(self._follower, self._watcher, last)
         self._sequence = self._splits = 0
         self._name = self._description = ""
+        self._coalescing: Optional[List[Work]] = None  # the works since _start_coalescing()
         self._release = weakref.finalize(self, self._session.leave_group, self._ranks, self._turns)
         self._release.atexit = False
 
@@ -131,6 +144,15 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
 
     supports_coalescing = supports_time_estimate = False
     supports_splitting = True
+
+    # torch.distributed._coalescing_manager(device=...) makes one coalesced call between these two, whose work it takes from the second.
+    # That of PyTorch 1.13 has no device, and gives the works of its messages to the second, for which it waits itself.
+    def _start_coalescing(self, device: Any = None) -> None:
+        self._coalescing = []
+
+    def _end_coalescing(self, device_or_works: Any = None) -> Optional[Work]:
+        works, self._coalescing = self._coalescing, None
+        return self._together("a coalesced call", works) if works else None
 
     def _get_backend(self, device: torch.device) -> "ProcessGroupRueda":
         return self
@@ -194,22 +216,23 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         function = bitwise_of(op)
         if function is not None:
             return self._allreduce_bitwise(tensors, *function)
-        return self.allreduce_by(tensors, op_of(op))
+        return self.allreduce_by(tensors, op_of(op), scale=scale_of(op))
 
     @through_host("an all_reduce of sparse tensors")
     def _allreduce_sparse(self, tensors: Tensors, op: Any) -> Work:
         return self._done("all_reduce", allreduce_sparse(self, tensors, op))
 
+    @_noted
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Work:
         op = _reduction(opts)
         agreed = self._agree_on_number("all_reduce", tensors)
         if not tensors or tensors[0].is_sparse or bitwise_of(op) is not None:
             Work(agreed, self.seconds, self._follower).wait()
             return self.allreduce(tensors, opts) if tensors else self._done("all_reduce", [])
-        return self.allreduce_by(tensors, op_of(op), name=f"part.{agreed.number}", after=agreed)
+        return self.allreduce_by(tensors, op_of(op), name=f"part.{agreed.number}", after=agreed, scale=scale_of(op))
 
     def allreduce_by(self, tensors: Tensors, op: ReduceOp, wire_dtype: Optional[str] = None,
-                     name: Optional[str] = None, after: Optional[Operation] = None) -> Work:
+                     name: Optional[str] = None, after: Optional[Operation] = None, scale: float = 1.0) -> Work:
         """All-reduces in place by one of Rueda's reductions; several tensors are reduced as one.
 
         Args:
@@ -218,6 +241,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
             wire_dtype: the dtype to which float32 is rounded between nodes.
             name: a name for this reduction alone; None lets the group choose one.
             after: an operation that must have succeeded before this one begins.
+            scale: each rank's tensors are multiplied by it first; it is the same on all ranks.
 
         Returns:
             The Work of the reduction.
@@ -228,7 +252,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
                 raise ValueError(f"{str(tensor.dtype).partition('.')[2]} has no {op.name}; use SUM, AVG or PRODUCT")
         sources = [contiguous(tensor.detach()) for tensor in tensors]
         codes = [code_of(source) for source in sources]
-        options = make_options(op, 1.0, 1.0, wire_dtype=wire_dtype)
+        options = make_options(op, scale, 1.0, wire_dtype=wire_dtype)
         kind = ("all_reduce", op.name, wire_dtype or "", *(_words(tensor) for tensor in tensors))
         device = _memory.of_all(tensors)
         prefix, stream = _on_device(device, sources[0])
@@ -266,10 +290,10 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
     def reduce(self, tensors: Tensors, opts: Any) -> Work:
         (tensor,) = tensors
         check_tensor(tensor)
-        op, root = op_of(_reduction(opts)), int(opts.rootRank)
+        op, scale, root = op_of(_reduction(opts)), scale_of(_reduction(opts)), int(opts.rootRank)
         source, code = contiguous(tensor.detach()), code_of(tensor)
         target = source if root == self._place else None
-        options = make_options(op, 1.0, 1.0)
+        options = make_options(op, scale, 1.0)
 
         def start(name: str) -> int:
             return submit_async("rueda_reduce_async", byref(self._told(name, source, target, code)), self._ranks[root],
@@ -306,9 +330,9 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         for tensor in (output, source):
             check_tensor(tensor)
         _check_dtypes("output and input", [output, source])
-        op, code = op_of(_reduction(opts)), code_of(source)
+        op, scale, code = op_of(_reduction(opts)), scale_of(_reduction(opts)), code_of(source)
         target = output.detach() if output.is_contiguous() else result_of(output.shape, output.dtype)
-        options = make_options(op, 1.0, 1.0)
+        options = make_options(op, scale, 1.0)
 
         def start(name: str) -> int:
             return submit_async("rueda_reduce_scatter_async", byref(self._told(name, source, target, code)),
@@ -321,6 +345,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         kind = ("reduce_scatter", op.name, _words(source), "" if counts is None else str(counts))
         return self._begin(kind, start, finish, (source, target), name, after=after)
 
+    @_noted
     def reduce_scatter_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
         return self._coalesced("reduce_scatter", outputs, inputs, lambda output, source, name, after: self._reduce_scatter_base(
             output, source, opts, name, after))
@@ -428,6 +453,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         return self._coalesced("all_gather", list(zip(*output_lists)), inputs, lambda outputs, source, name, after: self._allgather(
             list(outputs), source, name, after))
 
+    @_noted
     def allgather_into_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
         return self._coalesced("all_gather", outputs, inputs, lambda output, source, name, after: self._allgather_base(
             output, source, opts, name, after))
