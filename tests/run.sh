@@ -6,6 +6,8 @@
 #   tests/run.sh --quick    after an edit: the release build, and the tests that are neither slow nor long
 #   tests/run.sh --torch2   both front ends on PyTorch 2 from PyPI (tests/torch/torch2.sh: a download of 3 GB, which is
 #                           kept), and PyTorch's own tests on it and on Debian's
+#   tests/run.sh --frameworks   transformers, accelerate, Lightning, DeepSpeed and Ray Train on PyTorch 2 (tests/torch/frameworks.sh: 0.8 GB
+#                           beside the 4 GB of --torch2, which are kept)
 #   tests/run.sh --jax      rueda.jax on the oldest JAX that it serves and on the newest (tests/jax/jax.sh: downloads of 600 MB, which
 #                           are kept)
 #   tests/run.sh --tensorflow   the TensorFlow and Keras front ends on the oldest and the newest TensorFlow that they serve, from PyPI
@@ -36,7 +38,7 @@ run_torch2() {
     debian="$(tests/torch/torch1.sh)"
     RUEDA_TEST_PYTHON="$(tests/torch/torch2.sh)"
     export RUEDA_TEST_PYTHON
-    test_preset release test -R "^(distributed_test|distributed_examples_test|device_torch_test|torch_test|torch_death_test)$"
+    test_preset release test -R "^(distributed_test|distributed_examples_test|device_torch_test|torch_test|torch_death_test|autoload_test)$"
     for python in "$debian" "$RUEDA_TEST_PYTHON"; do
       stage "PyTorch's own tests with $python"
       if tests/torch/run.sh build/release "$python"; then
@@ -47,6 +49,17 @@ run_torch2() {
     done
   fi
   finish torch2
+}
+
+run_frameworks() {
+  stage packages
+  deploy/packages.sh build runtime test lint
+  if build_preset release "$one_gpu"; then
+    RUEDA_TEST_PYTHON="$(tests/torch/frameworks.sh)"
+    export RUEDA_TEST_PYTHON
+    test_preset release test -R "^(frameworks_test|autoload_test)$"
+  fi
+  finish frameworks
 }
 
 run_jax() {
@@ -136,10 +149,11 @@ case "${1:-}" in
   "") run_change ;;
   --quick) run_quick ;;
   --torch2) run_torch2 ;;
+  --frameworks) run_frameworks ;;
   --jax) run_jax ;;
   --tensorflow) run_tensorflow ;;
   *)
-    echo "tests/run.sh: unknown argument '$1'; there are only --quick, --torch2, --jax and --tensorflow" >&2
+    echo "tests/run.sh: unknown argument '$1'; there are only --quick, --torch2, --frameworks, --jax and --tensorflow" >&2
     exit 2
     ;;
 esac

@@ -11,7 +11,6 @@ import lightning
 import torch
 import torch.nn.functional as F
 from distributed_digits import BATCH, EPOCHS, REQUIRED_ACCURACY
-from lightning.pytorch.plugins.environments import LightningEnvironment
 from lightning.pytorch.strategies import DDPStrategy
 from torch.utils.data import DataLoader
 from torch_digits import Net, load_data
@@ -41,7 +40,7 @@ def main():
     lightning.seed_everything(42)
     training, testing = load_data()
     size, nodes = int(os.environ["WORLD_SIZE"]), int(os.environ.get("RUEDA_NNODES", "1"))
-    strategy = DDPStrategy(process_group_backend="rueda", cluster_environment=LightningEnvironment())
+    strategy = DDPStrategy(process_group_backend="rueda")
     trainer = lightning.Trainer(accelerator="cpu", devices=size // nodes, num_nodes=nodes, strategy=strategy,
                                 max_epochs=EPOCHS, logger=False, enable_checkpointing=False,
                                 enable_progress_bar=False, enable_model_summary=False)
