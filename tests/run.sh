@@ -7,7 +7,7 @@
 #   tests/run.sh --torch2   both front ends on PyTorch 2 from PyPI (tests/torch/torch2.sh: a download of 3 GB, which is
 #                           kept), and PyTorch's own tests on it and on Debian's
 #   tests/run.sh --frameworks   transformers, accelerate, Lightning, DeepSpeed and Ray Train on PyTorch 2 (tests/torch/frameworks.sh: 0.8 GB
-#                           beside the 4 GB of --torch2, which are kept)
+#                           beside what --torch2 downloads, which are kept)
 #   tests/run.sh --jax      rueda.jax on the oldest JAX that it serves and on the newest (tests/jax/jax.sh: downloads of 600 MB, which
 #                           are kept)
 #   tests/run.sh --tensorflow   the TensorFlow and Keras front ends on the oldest and the newest TensorFlow that they serve, from PyPI

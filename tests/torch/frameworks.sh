@@ -1,6 +1,6 @@
 #!/bin/bash
-# Puts the frameworks above PyTorch from PyPI into a virtual environment outside the tree, unless they are there: some 600 MB beside
-# PyTorch 2 itself, which tests/torch/torch2.sh has installed. Prints its Python.
+# Puts the frameworks above PyTorch from PyPI into a virtual environment outside the tree, unless they are there: a download of some
+# 0.8 GB beside PyTorch 2 itself, which tests/torch/torch2.sh installs. Prints its Python.
 #
 #   RUEDA_FRAMEWORKS=/somewhere tests/torch/frameworks.sh
 set -euo pipefail

@@ -47,8 +47,8 @@ def _noted(method: Callable[..., Work]) -> Callable[..., Work]:
     @functools.wraps(method)
     def call(group: "ProcessGroupRueda", *arguments: Any, **named: Any) -> Work:
         work = method(group, *arguments, **named)
-        if group._coalescing is not None:
-            group._coalescing.append(work)
+        if group._is_coalescing:
+            group._coalesced_work = work
         return work
 
     return call
@@ -82,7 +82,8 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         self._turns = Turns(self._follower, self._watcher, last)
         self._sequence = self._splits = 0
         self._name = self._description = ""
-        self._coalescing: Optional[List[Work]] = None  # the works since _start_coalescing()
+        self._is_coalescing = False  # between _start_coalescing() and _end_coalescing()
+        self._coalesced_work: Optional[Work] = None
         self._release = weakref.finalize(self, self._session.leave_group, self._ranks, self._turns)
         self._release.atexit = False
 
@@ -148,11 +149,11 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
     # torch.distributed._coalescing_manager(device=...) makes one coalesced call between these two, whose work it takes from the second.
     # That of PyTorch 1.13 has no device, and gives the works of its messages to the second, for which it waits itself.
     def _start_coalescing(self, device: Any = None) -> None:
-        self._coalescing = []
+        self._is_coalescing, self._coalesced_work = True, None
 
     def _end_coalescing(self, device_or_works: Any = None) -> Optional[Work]:
-        works, self._coalescing = self._coalescing, None
-        return self._together("a coalesced call", works) if works else None
+        work, self._coalesced_work, self._is_coalescing = self._coalesced_work, None, False
+        return work
 
     def _get_backend(self, device: torch.device) -> "ProcessGroupRueda":
         return self
