@@ -52,7 +52,7 @@ class DistributedTest(IntegrationTest):
         self.run_cases("replaces", 3, 2, RUEDA_TORCH_REPLACES="gloo", RUEDA_TEST_BACKEND="gloo")
 
     def test_features(self):
-        self.run_cases("features", 4, 2)
+        self.run_cases("features", 4, 2, TMPDIR=self.folder)  # the compiler leaves folders there
 
     def test_it_trains_with_pytorchs_debugging_on(self):
         self.run_cases("features", 3, 2, "case_a_sum_with_a_factor", "case_coalescing_manager", "case_batches_of_messages",
