@@ -46,8 +46,7 @@ def main():
     rows = Rows(BATCH * STEPS * size)
     trainer.fit(module, torch.utils.data.DataLoader(rows, BATCH))
     (result,) = trainer.validate(module, torch.utils.data.DataLoader(rows, 64), verbose=False)
-    with trainer.strategy.rank_zero_first() if hasattr(trainer.strategy, "rank_zero_first") else torch.no_grad():
-        trainer.strategy.barrier()
+    trainer.strategy.barrier()
     everyone = trainer.strategy.all_gather(torch.tensor([float(trainer.global_rank)]))
     assert everyone.flatten().tolist() == [float(rank) for rank in range(size)], everyone
     tell("backend", [dist.get_backend(), type(dist.group.WORLD).__name__, type(trainer.strategy.cluster_environment).__name__])
