@@ -1,5 +1,5 @@
 #!/bin/bash
-# Installs what is missing, looks at the tree, builds, and runs the tests: as they are, under the address and
+# Installs what is missing, looks at the tree, builds, and runs the tests: as they are, on the newest TensorFlow, under the address and
 # undefined-behaviour sanitizers, under the thread sanitizer, and a sixteenth of what only tests/long.sh has.
 #
 #   tests/run.sh            what is run for each change; docs/testing.md says how long it takes
@@ -22,6 +22,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # The kernels are compiled for one architecture of GPUs here; the shipped plugin has several.
 readonly one_gpu=-DCMAKE_CUDA_ARCHITECTURES=80
+readonly newest_tensorflow=2.21.0
 
 run_quick() {
   stage packages
@@ -83,7 +84,7 @@ run_tensorflow() {
   stage packages
   deploy/packages.sh build runtime test lint
   if build_preset release "$one_gpu"; then
-    for version in 2.15.1 2.21.0; do
+    for version in 2.15.1 "$newest_tensorflow"; do
       stage "TensorFlow $version"
       python="$(tests/tensorflow/tensorflow.sh "$version")"
       if tests/tensorflow/abi_test.py build/release/lib/librueda_tensorflow.so "$python"; then
@@ -91,10 +92,26 @@ run_tensorflow() {
       else
         note_failure "the ABI of TensorFlow $version"
       fi
-      RUEDA_TEST_PYTHON="$python" test_preset release "tensorflow-$version" -R "^(tensorflow_test|client_python_horovod_tensorflow_api_test)$"
+      RUEDA_TEST_PYTHON="$python" test_preset release "tensorflow-$version" -R "^(tensorflow_test|tensorflow_elastic_test|client_python_horovod_tensorflow_api_test)$"
     done
   fi
   finish tensorflow
+}
+
+# run_small_tensorflow PID: waits for the installation of the newest TensorFlow, and runs there what shows soonest that a change has
+# broken the front end: its collectives, their gradients, and a fit() of Keras on 2 ranks.
+run_small_tensorflow() {
+  local python log=build/tensorflow.log
+  stage "tensorflow $newest_tensorflow"
+  if ! wait "$1" || ! python="$(tests/tensorflow/tensorflow.sh "$newest_tensorflow")"; then
+    cat "$log"
+    note_failure "the installation of TensorFlow $newest_tensorflow"
+  elif RUEDA_TEST_PYTHON="$python" /usr/bin/python3 tests/integration/run.py tensorflow_test build/release "$PWD" \
+    TensorFlowTest.test_collectives_and_gradients TensorFlowTest.test_a_fit_of_keras; then
+    passed=$((passed + 1))
+  else
+    note_failure "the front end for TensorFlow $newest_tensorflow"
+  fi
 }
 
 # test_sanitized leaves out tests that run none of our instrumented code, or cannot run with it (nosan, noasan, notsan), and those
@@ -119,9 +136,11 @@ run_slice() {
 }
 
 run_change() {
-  local slice packages
+  local slice packages tensorflow
   stage packages
   deploy/packages.sh build runtime lint
+  tests/tensorflow/tensorflow.sh "$newest_tensorflow" >build/tensorflow.log 2>&1 &
+  tensorflow=$!
   slice="$(tests/slice.py)"
   # The other packages are installed while the compilers run.
   deploy/packages.sh test >build/packages.log 2>&1 &
@@ -136,6 +155,7 @@ run_change() {
     # These seeds come in addition, and no run before had them.
     RUEDA_SIM_FIRST="$((0x$(git rev-parse --short=8 HEAD)))" RUEDA_SIM_SEEDS=5000 RUEDA_SIM_GENERATIONS=100000 RUEDA_TEST_SCALE=0.5 \
       test_preset release test -LE "^long\$"
+    run_small_tensorflow "$tensorflow"
     if build_preset asan; then RUEDA_TEST_SCALE=0.1 test_sanitized asan; fi
     if build_preset tsan; then RUEDA_TEST_SCALE=0.1 test_sanitized tsan; fi
     run_slice "$slice"

@@ -54,6 +54,9 @@ class TensorFlowTest(IntegrationTest):
     def test_keras(self):
         self.run_ranks(2, 2, "tensorflow_rank.py", "keras")
 
+    def test_a_fit_of_keras(self):
+        self.run_ranks(2, 2, "tensorflow_rank.py", "keras", "case_training_is_that_of_one_process_with_all_data")
+
     def test_gradients_in_a_random_order_with_one_thread(self):
         self.run_ranks(2, 2, "tensorflow_random_order.py", str(harness.amount(200, 1000)))
 
