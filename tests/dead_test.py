@@ -39,7 +39,7 @@ PYTHON_EXCEPTIONS = {
                      "split_group", "_start_coalescing", "_end_coalescing"), BACKEND),
     **dict.fromkeys(("is_completed", "is_success"), WORK),
     **dict.fromkeys(("set_backward_passes_per_step", "skip_synchronize", "set_epoch", "record_batch", "register_reset_callbacks",
-                     "on_hosts_updated", "commit"), HOROVOD),
+                     "on_hosts_updated"), HOROVOD),
     **dict.fromkeys(("is_env_present", "get_coordinator_address", "get_process_count", "get_process_id", "get_local_process_id"),
                     "jax.distributed calls it of a cluster"),
     **dict.fromkeys(("on_train_batch_begin", "on_train_batch_end", "on_epoch_begin"), "Keras calls it of a callback"),

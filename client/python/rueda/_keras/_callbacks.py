@@ -14,12 +14,12 @@ from .._tensorflow._objects import broadcast_variables
 Logs = Optional[Dict[str, Any]]
 
 
-def _variables_of(optimizer: Any) -> List[Any]:
+def variables_of(optimizer: Any) -> List[Any]:
     variables = getattr(optimizer, "variables", [])
     return list(variables() if callable(variables) else variables)
 
 
-def _is_built(optimizer: Any) -> bool:
+def is_built(optimizer: Any) -> bool:
     return bool(getattr(optimizer, "built", getattr(optimizer, "_built", False)))  # as Keras 3 and Keras 2 say
 
 
@@ -40,7 +40,7 @@ class Broadcasting:
         self._local.add(id(var))
 
     def _broadcast(self) -> None:
-        variables = [*self.model.weights, *_variables_of(self.model.optimizer)]
+        variables = [*self.model.weights, *variables_of(self.model.optimizer)]
         broadcast_variables([one for one in variables if id(one) not in self._local], self.root_rank)
         self._is_done = True
 
@@ -49,9 +49,9 @@ class Broadcasting:
         optimizer = self.model.optimizer
         if not self.model.built or not self.model.weights:
             return
-        if hasattr(optimizer, "build") and not _is_built(optimizer):
+        if hasattr(optimizer, "build") and not is_built(optimizer):
             optimizer.build(self.model.trainable_variables)
-        if _is_built(optimizer):
+        if is_built(optimizer):
             self._broadcast()
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:

@@ -17,7 +17,7 @@ from .._tensorflow._objects import broadcast_global_variables
 from .._keras._optimizers import distributed_optimizer
 from .._keras._values import allgather, allreduce, broadcast, reducescatter
 from .._keras._values import load_model as _load_model
-from . import callbacks
+from . import callbacks, elastic
 
 
 def DistributedOptimizer(optimizer: Any, name: Optional[str] = None, device_dense: str = '', device_sparse: str = '',
@@ -95,7 +95,7 @@ def load_model(filepath: Any, custom_optimizers: Optional[Sequence[Any]] = None,
 __all__ = [
     "Adasum", "Average", "Compression", "DistributedOptimizer", "Max", "Min", "PartialDistributedOptimizer", "ProcessSet", "Product",
     "Sum", "add_process_set", "allgather", "allreduce", "broadcast", "broadcast_global_variables", "callbacks", "ccl_built",
-    "cross_rank", "cross_size", "cuda_built", "ddl_built", "global_process_set", "gloo_built", "gloo_enabled", "init", "is_initialized",
+    "cross_rank", "cross_size", "cuda_built", "ddl_built", "elastic", "global_process_set", "gloo_built", "gloo_enabled", "init", "is_initialized",
     "load_model", "local_rank", "local_size", "mpi_built", "mpi_enabled", "mpi_threads_supported", "nccl_built", "rank",
     "reducescatter", "remove_process_set", "rocm_built", "shutdown", "size", "start_timeline", "stop_timeline",
 ]

@@ -24,6 +24,7 @@ from .._tensorflow._job import cuda_built, init
 from .._tensorflow._objects import (allgather_object, broadcast_, broadcast_global_variables, broadcast_object,
                                     broadcast_object_fn, broadcast_variables)
 from .._tensorflow._tape import DistributedGradientTape, PartialDistributedGradientTape
+from . import elastic
 from ._optimizer import DistributedOptimizer
 
 __all__ = [
@@ -31,7 +32,7 @@ __all__ = [
     "Max", "Min", "PartialDistributedGradientTape", "ProcessSet", "Product", "Sum", "add_process_set", "allgather", "allgather_object",
     "allreduce", "alltoall", "barrier", "broadcast", "broadcast_", "broadcast_global_variables", "broadcast_object",
     "broadcast_object_fn", "broadcast_variables", "ccl_built", "cross_rank", "cross_size", "cuda_built", "ddl_built",
-    "first_nonfinite", "global_process_set", "gloo_built", "gloo_enabled", "grouped_allgather", "grouped_allreduce",
+    "elastic", "first_nonfinite", "global_process_set", "gloo_built", "gloo_enabled", "grouped_allgather", "grouped_allreduce",
     "grouped_reducescatter", "init", "is_homogeneous", "is_initialized", "join", "local_rank", "local_rank_op", "local_size",
     "local_size_op", "mpi_built", "mpi_enabled", "mpi_threads_supported", "nccl_built", "process_set_included_op", "rank", "rank_op",
     "reducescatter", "remove_process_set", "rocm_built", "shutdown", "size", "size_op", "start_timeline", "stop_timeline",

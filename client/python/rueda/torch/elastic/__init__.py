@@ -15,7 +15,7 @@ The first death still ends a job. Until jobs survive a death, training recovers 
 from .._errors import HorovodInternalError, HostsUpdatedInterrupt
 from ._run import run
 from ._sampler import ElasticSampler
-from ._state import ObjectState, State
+from ..._elastic._state import ObjectState, State
 from ._torch_state import TorchState
 
 __all__ = ["ElasticSampler", "HorovodInternalError", "HostsUpdatedInterrupt", "ObjectState", "State", "TorchState",

@@ -11,7 +11,7 @@ from ..._core._context import rank
 from .._errors import finish_left
 from .._objects import allgather_object, broadcast_object, broadcast_optimizer_state, broadcast_parameters
 from ._sampler import ElasticSampler
-from ._state import ObjectState
+from ..._elastic._state import ObjectState
 
 
 class _Handler:

@@ -9,11 +9,11 @@ from typing import Any, Callable, Dict, Iterable, List
 
 import numpy as np
 
-from ..._core import _context
-from ..._core._errors import RuedaError
-from ..._core._operations import Max, broadcast
-from ..._core._parts import reduce
-from .._errors import HostsUpdatedInterrupt, horovod_error
+from .._core import _context
+from .._core._errors import RuedaError
+from .._core._operations import Max, broadcast
+from .._core._parts import reduce
+from ..common.exceptions import HostsUpdatedInterrupt, horovod_error
 
 _MOST_RANKS = 1 << 24
 

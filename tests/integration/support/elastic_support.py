@@ -1,4 +1,4 @@
-"""What tests of elastic jobs share: jobs of elastic_rank.py, and what their output says."""
+"""What tests of elastic jobs share: jobs of ranks like elastic_rank.py, and what their output says."""
 
 import os
 import re
@@ -8,7 +8,7 @@ import subprocess
 import harness
 from harness import IntegrationTest, wait_until
 
-FOLDER = os.path.dirname(os.path.abspath(__file__))
+FOLDER = os.path.join(harness.INTEGRATION, "torch")
 PYTHON = os.environ.get("RUEDA_TEST_PYTHON", harness.PYTHON)  # as in distributed_test.py
 HAS_TORCH = subprocess.run([PYTHON, "-c", "import torch"], capture_output=True, check=False).returncode == 0
 HAS_NUMPY = subprocess.run([PYTHON, "-c", "import numpy"], capture_output=True, check=False).returncode == 0
@@ -17,11 +17,12 @@ LONG = 100_000  # steps, of which a job makes as many as it takes until end()
 
 
 class ElasticCase(IntegrationTest):
+    program = os.path.join(FOLDER, "elastic_rank.py")
 
     def train(self, flags, steps, *deaths):
-        """Starts ranks that train so many steps; `deaths` are those of elastic_rank.py. A slot is the rank of the first
+        """Starts ranks that train so many steps; `deaths` are those of the program. A slot is the rank of the first
         generation, which is the number before each line of output."""
-        command = ["env", "-C", self.folder, PYTHON, os.path.join(FOLDER, "elastic_rank.py"), str(steps), *deaths]
+        command = ["env", "-C", self.folder, PYTHON, self.program, str(steps), *deaths]
         return self.ruedarun(*flags, *command)
 
     def lines_of(self, run, slot):

@@ -1,0 +1,21 @@
+"""Training that can begin again from a state, after an error or when hosts have changed.
+
+    state = hvd.elastic.TensorFlowState(variables=[*model.weights, *optimizer.variables], batch=0)
+
+    @hvd.elastic.run
+    def train(state):
+        while state.batch < 1000:
+            step()
+            state.batch += 1
+            state.commit()
+
+    train(state)
+
+docs/elastic.md has the whole."""
+
+from .._elastic._state import ObjectState, State
+from .._keras._elastic import TensorFlowKerasState
+from .._tensorflow._elastic import TensorFlowState, run
+from .._tensorflow._errors import HorovodInternalError, HostsUpdatedInterrupt
+
+__all__ = ["HorovodInternalError", "HostsUpdatedInterrupt", "ObjectState", "State", "TensorFlowKerasState", "TensorFlowState", "run"]
