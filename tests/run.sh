@@ -11,7 +11,7 @@
 #   tests/run.sh --jax      rueda.jax on the oldest JAX that it serves and on the newest (tests/jax/jax.sh: downloads of 600 MB, which
 #                           are kept)
 #   tests/run.sh --tensorflow   the TensorFlow and Keras front ends on the oldest and the newest TensorFlow that they serve, from PyPI
-#                           (tests/tensorflow/tensorflow.sh: 3 GB, which are kept)
+#                           (tests/tensorflow/tensorflow.sh: 3 GB, which are kept), and Keras 3 on JAX and PyTorch (keras.sh beside it)
 #
 # Ends with what each stage took and the line "N passed, M failed", summed over all builds; the exit code is 0 when M is 0. A run
 # that takes longer than tests/budgets.txt allows has failed.
@@ -80,10 +80,11 @@ run_jax() {
 }
 
 run_tensorflow() {
-  local version python
+  local version python headers
   stage packages
   deploy/packages.sh build runtime test lint
-  if build_preset release "$one_gpu"; then
+  headers="$("$(tests/jax/jax.sh oldest)" -c 'import jax.ffi; print(jax.ffi.include_dir())')"
+  if build_preset release "$one_gpu" "-DRUEDA_JAX_INCLUDE=$headers"; then
     for version in 2.15.1 "$newest_tensorflow"; do
       stage "TensorFlow $version"
       python="$(tests/tensorflow/tensorflow.sh "$version")"
@@ -92,8 +93,11 @@ run_tensorflow() {
       else
         note_failure "the ABI of TensorFlow $version"
       fi
-      RUEDA_TEST_PYTHON="$python" test_preset release "tensorflow-$version" -R "^(tensorflow_test|tensorflow_elastic_test|client_python_horovod_tensorflow_api_test)$"
+      RUEDA_TEST_PYTHON="$python" test_preset release "tensorflow-$version" -R "^(tensorflow_test|tensorflow_elastic_test|keras_backends_test|client_python_horovod_tensorflow_api_test)$"
     done
+    RUEDA_TEST_PYTHON="$(tests/tensorflow/keras.sh)"
+    export RUEDA_TEST_PYTHON
+    test_preset release keras-backends -R "^keras_backends_test$"
   fi
   finish tensorflow
 }

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Optional, Union
+from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
 import numpy as np
 
 from .._core import _context, _operations
 from .._core._errors import RuedaError
 from ..common.exceptions import horovod_error
-from .._tensorflow._objects import broadcast_variables
 
 Logs = Optional[Dict[str, Any]]
 
@@ -23,11 +22,19 @@ def is_built(optimizer: Any) -> bool:
     return bool(getattr(optimizer, "built", getattr(optimizer, "_built", False)))  # as Keras 3 and Keras 2 say
 
 
+def settle(model: Any) -> None:
+    """Has the variables of a model hold what training has made of them: on JAX they do not while fit() runs."""
+    if hasattr(model, "jax_state_sync"):
+        model.jax_state_sync()
+
+
 class Broadcasting:
-    """Gives all ranks the root's weights and optimizer, before the first step where the model is built by then, and otherwise after
-    it. It leaves out what model.weights does not have: seeds, so that ranks drop out different units."""
+    """Gives all ranks the weights and the optimizer's variables of `root_rank` when training begins, so that all begin alike. That
+    is before the first step where the model is built by then, and otherwise after it. `local_variables` stay each rank's own, as do
+    seeds, so that ranks drop out different units; `device` is not used."""
 
     model: Any
+    broadcast_variables: Callable[[List[Any], int], Any]
 
     def __init__(self, root_rank: int, device: str = '', local_variables: Any = None) -> None:
         super().__init__()
@@ -40,8 +47,9 @@ class Broadcasting:
         self._local.add(id(var))
 
     def _broadcast(self) -> None:
+        settle(self.model)
         variables = [*self.model.weights, *variables_of(self.model.optimizer)]
-        broadcast_variables([one for one in variables if id(one) not in self._local], self.root_rank)
+        type(self).broadcast_variables([one for one in variables if id(one) not in self._local], self.root_rank)
         self._is_done = True
 
     def on_train_begin(self, logs: Logs = None) -> None:
@@ -60,8 +68,8 @@ class Broadcasting:
 
 
 class MetricAveraging:
-    """Replaces the metrics at the end of an epoch by their averages over all ranks, which have the same metrics. It comes before
-    callbacks that use them."""
+    """Replaces metrics at the end of each epoch by their averages over all ranks, which have the same metrics. It comes before
+    callbacks that use them. `device` is not used."""
 
     def __init__(self, device: str = '') -> None:
         super().__init__()
@@ -79,8 +87,9 @@ class MetricAveraging:
 
 
 class LearningRateScheduling:
-    """Sets the learning rate to `initial_lr` times a multiplier. Where the optimizer has its momentum in a variable, as Keras's
-    legacy ones have, the momentum is corrected for one step after a change."""
+    """Sets the learning rate to `initial_lr` times `multiplier`, a number or a function of the epoch, from `start_epoch` until
+    before `end_epoch`: once an epoch if `staircase`, and otherwise in each step, with an epoch that is a fraction. Where the
+    optimizer has its momentum in a variable, as Keras's legacy ones have, it is corrected for one step after a change."""
 
     model: Any
     params: Dict[str, Any]
@@ -123,9 +132,11 @@ class LearningRateScheduling:
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         if logs is not None:
+            settle(self.model)
             logs["lr"] = float(np.asarray(self.model.optimizer.learning_rate))
 
     def _set_rate(self, epoch: float) -> None:
+        settle(self.model)
         optimizer = self.model.optimizer
         before = float(np.asarray(optimizer.learning_rate))
         after = self.initial_lr * self.multiplier(epoch)
@@ -137,7 +148,7 @@ class LearningRateScheduling:
 
 
 class LearningRateWarming(LearningRateScheduling):
-    """Raises the learning rate from that of one rank to `initial_lr`, which is that of all ranks, within the first epochs."""
+    """Raises the learning rate within `warmup_epochs` from initial_lr / size() to `initial_lr`, the rate for all ranks together."""
 
     def __init__(self, initial_lr: float, warmup_epochs: int = 5, momentum_correction: bool = True,
                  steps_per_epoch: Optional[int] = None, verbose: int = 0) -> None:
@@ -154,3 +165,35 @@ class LearningRateWarming(LearningRateScheduling):
         if self.end_epoch is not None and epoch == self.end_epoch - 1 and self.verbose > 0:
             rate = float(np.asarray(self.model.optimizer.learning_rate))
             print(f"\nEpoch {epoch + 1}: the learning rate has been raised to {rate:g}")
+
+
+class BestKeeping:
+    """Saves the model whenever `monitor` is the best so far. Set `filepath`, or pass it; one rank is enough."""
+
+    def __init__(self, monitor: str = "val_loss", verbose: int = 0, save_weights_only: bool = False, mode: str = "auto",
+                 save_freq: Any = "epoch", filepath: Optional[str] = None) -> None:
+        super().__init__(filepath="not set.weights.h5" if save_weights_only else "not set.keras", monitor=monitor,  # type: ignore[call-arg]
+                         verbose=verbose, save_best_only=True, save_weights_only=save_weights_only, mode=mode, save_freq=save_freq)
+        self.filepath = filepath
+
+    def on_train_begin(self, logs: Logs = None) -> None:
+        if self.filepath is None:
+            raise ValueError("BestModelCheckpoint has no file; set its filepath")
+        super().on_train_begin(logs)  # type: ignore[misc]
+
+
+def make_callback(mixin: type, base: Any, name: str, module: str, **attributes: Any) -> Any:
+    """Returns the callback of a Keras that one of the classes here is for, with that class's documentation."""
+    return type(name, (mixin, base), {"__doc__": mixin.__doc__, "__module__": module, **attributes})
+
+
+def callbacks_of(keras: Any, module: str, broadcast_variables: Callable[[List[Any], int], Any]) -> Tuple[Any, ...]:
+    """Returns BestModelCheckpoint, BroadcastGlobalVariablesCallback, LearningRateScheduleCallback, LearningRateWarmupCallback and
+    MetricAverageCallback for a Keras."""
+    base = keras.callbacks.Callback
+    return (make_callback(BestKeeping, keras.callbacks.ModelCheckpoint, "BestModelCheckpoint", module),
+            make_callback(Broadcasting, base, "BroadcastGlobalVariablesCallback", module,
+                          broadcast_variables=staticmethod(broadcast_variables)),
+            make_callback(LearningRateScheduling, base, "LearningRateScheduleCallback", module),
+            make_callback(LearningRateWarming, base, "LearningRateWarmupCallback", module),
+            make_callback(MetricAveraging, base, "MetricAverageCallback", module))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Optional
+from typing import Any, List, Optional, Tuple
 
-from .._tensorflow._elastic import VariablesState
-from ._callbacks import Logs, is_built, variables_of
+from .._elastic._variables import VariablesState
+from ._callbacks import Logs, is_built, make_callback, settle, variables_of
 
 
 def _build(optimizer: Any, model: Any) -> None:
@@ -17,7 +17,7 @@ def _build(optimizer: Any, model: Any) -> None:
         optimizer._create_all_weights(model.trainable_variables)
 
 
-class TensorFlowKerasState(VariablesState):
+class ModelState(VariablesState):
     """The state of a Keras model and its optimizer, and of any other object that can be pickled, given by name, as epoch=0.
 
     Args:
@@ -29,6 +29,8 @@ class TensorFlowKerasState(VariablesState):
         ValueError: the model has not been built.
     """
 
+    _functions: Any  # has broadcast_variables() and broadcast_object()
+
     def __init__(self, model: Any, optimizer: Any = None, backend: Any = None, **kwargs: Any) -> None:
         if not model.built or not model.weights:
             raise ValueError("the model has no weights yet, and ranks that come later could not be given them; call model.build(input_shape) "
@@ -37,14 +39,29 @@ class TensorFlowKerasState(VariablesState):
         self.optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer
         if self.optimizer is not None:
             _build(self.optimizer, model)
-        super().__init__(self._variables, **kwargs)
+        super().__init__(self._variables, self._functions.broadcast_variables, self._functions.broadcast_object, **kwargs)
+
+    def save(self) -> None:
+        """Keeps the values in memory."""
+        settle(self.model)
+        super().save()
+
+    def restore(self) -> None:
+        """Goes back to what save() kept."""
+        if hasattr(self.model, "_jax_state_synced"):
+            self.model._jax_state_synced = True  # what fit() had when it failed is worth nothing, or gone
+        super().restore()
+
+    def _sync_from(self, root: int) -> None:
+        settle(self.model)
+        super()._sync_from(root)
 
     def _variables(self) -> List[Any]:
         return [*self.model.weights, *(variables_of(self.optimizer) if self.optimizer is not None else [])]
 
 
 class Committing:
-    """Commits the state after every `batches_per_commit` batches, and at the end of each epoch. It comes after the callbacks that
+    """Commits `state` after every `batches_per_commit` batches, and at the end of each epoch. It comes after the callbacks that
     update the state.
 
     Raises:
@@ -104,3 +121,18 @@ class CountingEpochs:
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         assert self._ahead is not None
         self.state.epoch = epoch + 1 + self._ahead
+
+
+def elastic_of(keras: Any, module: str, functions: Any) -> Tuple[Any, ...]:
+    """Returns KerasState, CommitStateCallback, UpdateBatchStateCallback and UpdateEpochStateCallback for a Keras.
+
+    Args:
+        keras: the module.
+        module: the name of the module that they are in.
+        functions: has broadcast_variables() and broadcast_object().
+    """
+    base = keras.callbacks.Callback
+    state = type("KerasState", (ModelState,), {"__doc__": ModelState.__doc__, "__module__": module, "_functions": functions})
+    return (state, make_callback(Committing, base, "CommitStateCallback", module),
+            make_callback(CountingBatches, base, "UpdateBatchStateCallback", module),
+            make_callback(CountingEpochs, base, "UpdateEpochStateCallback", module))

@@ -6,15 +6,12 @@ by apply(), whoever calls it, and so that is where they are reduced; Keras 2 has
 
 from __future__ import annotations
 
-from typing import Any, Iterable, List, Optional, Sequence
-
-import tensorflow as tf
+from typing import Any, Iterable, List, Optional, Sequence, Type
 
 from .._core._operations import Average
 from .._core._process_sets import ProcessSet, global_process_set
-from .._tensorflow._collectives import plain
-from .._tensorflow._compression import Compression
-from .._tensorflow._gradients import GradientReducer
+from ..common.gradients import Reducer
+from ._plain import plain
 
 _SETTINGS = "_rueda_settings"
 _WRONG_WAY_ROUND = ("a LossScaleOptimizer around a DistributedOptimizer would have ranks skip steps by themselves; use "
@@ -29,14 +26,14 @@ class _Settings:
         factor: multiplies the reduced gradients.
     """
 
-    def __init__(self, reducer: GradientReducer, factor: float) -> None:
+    def __init__(self, reducer: Reducer, factor: float) -> None:
         self.reducer, self.factor = reducer, factor
 
     def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> List[Any]:
         reduced = self.reducer.reduce(gradients, variables)
         if self.factor == 1.0:
             return reduced
-        return [None if one is None else one * tf.cast(self.factor, one.dtype) for one in reduced]
+        return [None if one is None else self.reducer.scale(one, self.factor) for one in reduced]
 
 
 class _Registering:
@@ -54,6 +51,14 @@ class _Scaling(_Registering):
         variables = list(self._trainable_variables if trainable_variables is None else trainable_variables)  # type: ignore[attr-defined]
         reduced = getattr(self, _SETTINGS).reduce(list(grads), variables)
         return super().apply(reduced, variables)  # type: ignore[misc]
+
+
+class _ScalingStateless(_Scaling):
+    """Is put before a LossScaleOptimizer whose trainer calls stateless_apply(), which does not come through its apply()."""
+
+    def stateless_apply(self, optimizer_variables: Any, grads: Iterable[Any], trainable_variables: Any) -> Any:
+        reduced = getattr(self, _SETTINGS).reduce(list(grads), list(self._trainable_variables))  # type: ignore[attr-defined]
+        return super().stateless_apply(optimizer_variables, reduced, trainable_variables)  # type: ignore[misc]
 
 
 class _Applying(_Scaling):
@@ -87,9 +92,11 @@ class _AggregatingLegacy(_Registering):
         return getattr(self, _SETTINGS).reduce([gradient for gradient, _ in pairs], [variable for _, variable in pairs])
 
 
-def _method_for(optimizer: Any, loss_scale: Any) -> Optional[type]:
+def _method_for(optimizer: Any, loss_scale: Any, reducer: Reducer) -> Optional[type]:
     if hasattr(optimizer, "apply") and hasattr(optimizer, "stateless_apply"):
-        return _Scaling if isinstance(optimizer, loss_scale) else _Applying
+        if isinstance(optimizer, loss_scale):
+            return _ScalingStateless if reducer.has_stateless_hook else _Scaling
+        return _Applying
     if hasattr(optimizer, "aggregate_gradients"):
         return _Aggregating
     if hasattr(optimizer, "_aggregate_gradients"):
@@ -107,7 +114,7 @@ def _accumulate(optimizer: Any, method: type, passes: int) -> None:
     inner.gradient_accumulation_steps = passes
 
 
-def distribute(keras: Any, optimizer: Any, reducer: GradientReducer, backward_passes_per_step: int, averages_passes: bool) -> Any:
+def distribute(keras: Any, optimizer: Any, reducer: Reducer, backward_passes_per_step: int, averages_passes: bool) -> Any:
     """Has `optimizer` reduce gradients by `reducer`.
 
     Args:
@@ -128,13 +135,14 @@ def distribute(keras: Any, optimizer: Any, reducer: GradientReducer, backward_pa
     if not is_keras_3 and isinstance(optimizer, loss_scale):
         distribute(keras, optimizer.inner_optimizer, reducer, backward_passes_per_step, averages_passes)
         return optimizer  # it asks the optimizer within to reduce, before it looks whether gradients are finite
-    method = _method_for(optimizer, loss_scale)
+    method = _method_for(optimizer, loss_scale, reducer)
     if method is None:
         raise ValueError(f"optimizer must be one of Keras's, not {type(optimizer).__name__}; with tf.GradientTape use "
                          "DistributedGradientTape")
     if method is _Applying and keras.config.dtype_policy().name == "mixed_float16":
         optimizer = loss_scale(optimizer)
-        method = _Scaling
+        method = _method_for(optimizer, loss_scale, reducer)
+        assert method is not None
     factor = 1.0
     if backward_passes_per_step > 1:
         _accumulate(optimizer, method, backward_passes_per_step)
@@ -146,14 +154,14 @@ def distribute(keras: Any, optimizer: Any, reducer: GradientReducer, backward_pa
     return optimizer
 
 
-def distributed_optimizer(keras: Any, optimizer: Any, name: Optional[str] = None, compression: Any = Compression.none,
+def distributed_optimizer(keras: Any, kind: Type[Reducer], optimizer: Any, name: Optional[str], compression: Any,
                           sparse_as_dense: bool = False, gradient_predivide_factor: float = 1.0, op: int = Average,
                           backward_passes_per_step: int = 1, average_aggregated_gradients: bool = False, num_groups: int = 0,
                           groups: Optional[Any] = None, process_set: ProcessSet = global_process_set,
                           scale_local_gradients: bool = True, local_layers: Any = None) -> Any:
-    """Does what the front ends' DistributedOptimizer() does."""
-    reducer = GradientReducer(name or f"Distributed{type(optimizer).__name__}", compression, sparse_as_dense, op,
-                              gradient_predivide_factor, num_groups, groups, process_set, scale_local_gradients)
+    """Does what the front ends' DistributedOptimizer() does, by a Reducer of this kind."""
+    reducer = kind(name or f"Distributed{type(optimizer).__name__}", compression, sparse_as_dense, op, gradient_predivide_factor,
+                   num_groups, groups, process_set, scale_local_gradients)
     layers = [] if local_layers is None else local_layers if isinstance(local_layers, (list, tuple)) else [local_layers]
     for layer in layers:
         for variable in layer.trainable_weights:

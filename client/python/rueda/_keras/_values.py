@@ -1,8 +1,8 @@
-"""Reduces and moves values between ranks, and loads models, for both Keras front ends."""
+"""Reduces and moves values between ranks, where Keras is on TensorFlow."""
 
 from __future__ import annotations
 
-from typing import Any, Dict, Optional, Sequence
+from typing import Any, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -10,7 +10,6 @@ import tensorflow as tf
 from .._core._operations import Average
 from .._tensorflow import _collectives
 from .._tensorflow._compression import Compression
-from ._optimizers import distributed_optimizer
 
 
 def _as_value(result: Any) -> Any:
@@ -60,15 +59,3 @@ def reducescatter(value: Any, name: Optional[str] = None, op: int = Average) -> 
         TypeError, ValueError, HorovodInternalError: as for rueda.tensorflow.reducescatter().
     """
     return _as_value(_collectives.reducescatter(tf.convert_to_tensor(value), op=op, name=name))
-
-
-def load_model(keras: Any, filepath: Any, custom_optimizers: Optional[Sequence[Any]], custom_objects: Optional[Dict[str, Any]],
-               compression: Any) -> Any:
-    """Loads a model that has been compiled, whose optimizer then reduces gradients."""
-    objects = {one.__name__: one for one in custom_optimizers or ()}
-    objects.update(custom_objects or {})
-    model = keras.models.load_model(filepath, custom_objects=objects)
-    if getattr(model, "optimizer", None) is None:
-        raise ValueError(f"the model in {filepath} has no optimizer; load it by keras.models.load_model, and compile it")
-    distributed_optimizer(keras, model.optimizer, compression=compression)
-    return model

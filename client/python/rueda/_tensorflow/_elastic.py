@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, List, Optional, Sequence
+from typing import Any, Callable, Optional, Sequence
 
-import numpy as np
 import tensorflow as tf
 
-from .._core._context import rank
 from .._core._errors import RuedaError
 from .._elastic._run import again_and_again
-from .._elastic._state import ObjectState
+from .._elastic._variables import VariablesState
 from ._errors import told_by
 from ._job import init
 from ._objects import broadcast_object, broadcast_variables
@@ -40,36 +38,6 @@ def _told_by(error: Exception) -> Optional[RuedaError]:
     return told_by(error) if isinstance(error, tf.errors.AbortedError) else None
 
 
-class VariablesState(ObjectState):
-    """The base of states that hold variables beside their attributes. `list_variables` returns them, in the same order on all
-    ranks."""
-
-    def __init__(self, list_variables: Callable[[], List[Any]], **kwargs: Any) -> None:
-        self._list_variables = list_variables
-        self._values: List[Any] = []
-        super().__init__(broadcast_object, rank, **kwargs)
-        self._save_variables()
-
-    def _save_variables(self) -> None:
-        self._values = [np.array(variable) for variable in self._list_variables()]
-
-    def save(self) -> None:
-        """Keeps the values in memory."""
-        self._save_variables()
-        super().save()
-
-    def restore(self) -> None:
-        """Goes back to what save() kept."""
-        for variable, value in zip(self._list_variables(), self._values):
-            variable.assign(value)
-        super().restore()
-
-    def _sync_from(self, root: int) -> None:
-        broadcast_variables(self._list_variables(), root)
-        self._save_variables()
-        super()._sync_from(root)
-
-
 class TensorFlowState(VariablesState):
     """The state of tf.Variables, and of any other object that can be pickled, given by name.
 
@@ -85,7 +53,7 @@ class TensorFlowState(VariablesState):
         if variables is None:
             raise ValueError("TensorFlowState has no variables; pass variables=[...], or use TensorFlowKerasState(model)")
         self.variables = list(variables)
-        super().__init__(lambda: self.variables, **kwargs)
+        super().__init__(lambda: self.variables, broadcast_variables, broadcast_object, **kwargs)
 
 
-__all__ = ["TensorFlowState", "VariablesState", "run"]
+__all__ = ["TensorFlowState", "run"]

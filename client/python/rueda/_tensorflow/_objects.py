@@ -13,7 +13,7 @@ from .._core._process_sets import ProcessSet, global_process_set, id_of
 from ..common.exceptions import horovod_error
 from . import _graphs, _ops
 from ._collectives import plain, tensor_of
-from ._names import stable_name
+from ..common.names import stable_name
 
 
 @plain

@@ -15,38 +15,12 @@ docs/elastic.md has the whole."""
 from __future__ import annotations
 
 from .._elastic._state import ObjectState, State
-from .._keras._elastic import Committing, CountingBatches, CountingEpochs, TensorFlowKerasState
-from .._tensorflow._elastic import run
-from .._tensorflow._errors import HorovodInternalError, HostsUpdatedInterrupt
-from ._backend import keras
+from .._keras._elastic import elastic_of
+from ..common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+from ._backend import functions, keras
 
-
-class KerasState(TensorFlowKerasState):
-    """The state of a Keras model, its optimizer, and any other object that can be pickled, given by name, as epoch=0.
-
-    Args:
-        model: the model, which has been built.
-        optimizer: its optimizer; model.optimizer if None.
-        backend: not used.
-
-    Raises:
-        ValueError: the model has not been built.
-    """
-
-
-class CommitStateCallback(Committing, keras.callbacks.Callback):  # type: ignore[misc]
-    """Commits `state` after every `batches_per_commit` batches, and at the end of each epoch. It comes after the callbacks that
-    update the state."""
-
-
-class UpdateBatchStateCallback(CountingBatches, keras.callbacks.Callback):  # type: ignore[misc]
-    """Keeps the number of the batch in `state.batch`, which is 0 between epochs."""
-
-
-class UpdateEpochStateCallback(CountingEpochs, keras.callbacks.Callback):  # type: ignore[misc]
-    """Keeps the number of epochs that have ended in `state.epoch`. fit() may count from there (initial_epoch=state.epoch), or have
-    only the epochs that are left."""
-
+run = functions.run
+KerasState, CommitStateCallback, UpdateBatchStateCallback, UpdateEpochStateCallback = elastic_of(keras, __name__, functions)
 
 __all__ = ["CommitStateCallback", "HorovodInternalError", "HostsUpdatedInterrupt", "KerasState", "ObjectState", "State",
            "UpdateBatchStateCallback", "UpdateEpochStateCallback", "run"]

@@ -10,6 +10,7 @@ from .._core._operations import Average
 from .._core._process_sets import ProcessSet, global_process_set
 from .._keras._optimizers import distributed_optimizer
 from .._tensorflow._compression import Compression
+from .._tensorflow._gradients import GradientReducer
 
 
 def DistributedOptimizer(optimizer: Any, name: Optional[str] = None, use_locking: bool = False, device_dense: str = '',
@@ -32,6 +33,6 @@ def DistributedOptimizer(optimizer: Any, name: Optional[str] = None, use_locking
     Raises:
         ValueError: as there; also for optimizers of TensorFlow 1.
     """
-    return distributed_optimizer(tf.keras, optimizer, name, compression, sparse_as_dense, gradient_predivide_factor, op,
+    return distributed_optimizer(tf.keras, GradientReducer, optimizer, name, compression, sparse_as_dense, gradient_predivide_factor, op,
                                  backward_passes_per_step, average_aggregated_gradients, num_groups, groups, process_set,
                                  scale_local_gradients)

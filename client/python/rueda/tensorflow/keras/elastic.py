@@ -17,37 +17,12 @@ from __future__ import annotations
 from tensorflow import keras
 
 from ..._elastic._state import ObjectState, State
-from ..._keras._elastic import Committing, CountingBatches, CountingEpochs, TensorFlowKerasState
+from ..._keras._elastic import elastic_of
+from ..._tensorflow import _objects
 from ..._tensorflow._elastic import run
 from ..._tensorflow._errors import HorovodInternalError, HostsUpdatedInterrupt
 
-
-class KerasState(TensorFlowKerasState):
-    """The state of a Keras model, its optimizer, and any other object that can be pickled, given by name, as epoch=0.
-
-    Args:
-        model: the model, which has been built.
-        optimizer: its optimizer; model.optimizer if None.
-        backend: not used.
-
-    Raises:
-        ValueError: the model has not been built.
-    """
-
-
-class CommitStateCallback(Committing, keras.callbacks.Callback):  # type: ignore[misc]
-    """Commits `state` after every `batches_per_commit` batches, and at the end of each epoch. It comes after the callbacks that
-    update the state."""
-
-
-class UpdateBatchStateCallback(CountingBatches, keras.callbacks.Callback):  # type: ignore[misc]
-    """Keeps the number of the batch in `state.batch`, which is 0 between epochs."""
-
-
-class UpdateEpochStateCallback(CountingEpochs, keras.callbacks.Callback):  # type: ignore[misc]
-    """Keeps the number of epochs that have ended in `state.epoch`. fit() may count from there (initial_epoch=state.epoch), or have
-    only the epochs that are left."""
-
+KerasState, CommitStateCallback, UpdateBatchStateCallback, UpdateEpochStateCallback = elastic_of(keras, __name__, _objects)
 
 __all__ = ["CommitStateCallback", "HorovodInternalError", "HostsUpdatedInterrupt", "KerasState", "ObjectState", "State",
            "UpdateBatchStateCallback", "UpdateEpochStateCallback", "run"]
