@@ -174,6 +174,55 @@ def case_layers_that_stay_local():
     equal_on_all_ranks(model.layers[1].get_weights())
 
 
+def train_normalised(layer, inputs, is_together, mask=None):
+    """Returns the gradients of a weight before the layer and of its own, and its statistics after one step."""
+    mixing = tf.Variable(np.random.default_rng(1).normal(size=[inputs.shape[-1]] * 2).astype(np.float32))
+    factors = tf.linspace(-1.0, 2.0, inputs.shape[-1])
+
+    @tf.function
+    def step():
+        with tf.GradientTape() as tape:
+            given = {} if mask is None else {"mask": mask}
+            loss = tf.reduce_mean(tf.reduce_sum((layer(tf.tensordot(inputs, mixing, 1), training=True, **given) * factors) ** 3, -1))
+        tape = hvd.DistributedGradientTape(tape) if is_together else tape
+        return tape.gradient(loss, [mixing, layer.gamma, layer.beta])
+
+    return [*step(), layer.moving_mean, layer.moving_variance]
+
+
+def case_batches_of_all_ranks_are_normalised_together():
+    rank, size = hvd.rank(), hvd.size()
+    for shape in ((6 * size, 3), (2 * size, 4, 3, 5)):
+        whole = tf.constant(np.random.default_rng(7).normal(2, 3, size=shape).astype(np.float32))
+        own = whole[rank * len(whole) // size:(rank + 1) * len(whole) // size]
+        masks = [(None, None)]
+        if len(shape) == 4:
+            whole_mask = np.ones(shape[:-1], bool)
+            whole_mask[:, 0, 0] = False
+            masks.append((tf.constant(whole_mask), tf.constant(whole_mask[:len(own)])))
+        for whole_mask, own_mask in masks:
+            unfused = {} if IS_KERAS_3 else {"fused": False}  # the fused layer of Keras 2 ignores masks
+            alone = train_normalised(tf.keras.layers.BatchNormalization(epsilon=1e-2, **unfused), whole, False, whole_mask)
+            together = train_normalised(hvd.SyncBatchNormalization(epsilon=1e-2), own, True, own_mask)
+            for mine, theirs in zip(together, alone):
+                difference, most = np.abs(mine - theirs).max(), np.abs(theirs).max()
+                assert difference < 1e-4 * most, (shape, own_mask is None, mine, theirs)
+
+
+def case_normalised_together_by_fit():
+    layers = tf.keras.layers
+    model = tf.keras.Sequential([tf.keras.Input((3,)), layers.Dense(4), hvd_keras.SyncBatchNormalization(), layers.Dense(2)])
+    model.compile(hvd_keras.DistributedOptimizer(tf.keras.optimizers.SGD(0.1)), "mse")
+    model.fit(*own_data(), epochs=2, batch_size=8, verbose=0, callbacks=[hvd_keras.callbacks.BroadcastGlobalVariablesCallback(0)])
+    equal_on_all_ranks(model.get_weights())  # the statistics, too
+    with tempfile.TemporaryDirectory() as folder:
+        model.save(os.path.join(folder, "model.keras"))
+        loaded = hvd_keras.load_model(os.path.join(folder, "model.keras"))
+    assert isinstance(loaded.layers[1], hvd.SyncBatchNormalization)
+    expect_close(loaded.predict(own_data()[0], verbose=0), model.predict(own_data()[0], verbose=0))
+    expect_error(ValueError, "fused", lambda: hvd.SyncBatchNormalization(fused=True))
+
+
 def case_values():
     expect(hvd_keras.allreduce(hvd.rank(), op=hvd_keras.Sum), sum(range(hvd.size())))
     expect(hvd_keras.allgather([hvd.rank()]), list(range(hvd.size())))

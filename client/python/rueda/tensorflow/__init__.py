@@ -8,6 +8,8 @@
 Names, arguments and defaults are those of Horovod 0.28; docs/tensorflow.md lists what differs. It serves TensorFlow 2.15 and later.
 Every function may be called from any thread, except that init() and shutdown() must not run beside another function."""
 
+from typing import Any
+
 from .._tensorflow import _native  # noqa: F401  (first: it says what is missing)
 from .._core._context import cross_rank, cross_size, first_nonfinite, is_initialized, local_rank, local_size, rank, size
 from .._core._operations import Adasum, Average, Max, Min, Product, Sum
@@ -27,9 +29,17 @@ from .._tensorflow._tape import DistributedGradientTape, PartialDistributedGradi
 from . import elastic
 from ._optimizer import DistributedOptimizer
 
+
+def __getattr__(name: str) -> Any:
+    if name == "SyncBatchNormalization":  # it needs Keras, which programs without Keras need not wait for
+        from .sync_batch_norm import SyncBatchNormalization
+        return SyncBatchNormalization
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 __all__ = [
     "Adasum", "Average", "Compression", "DistributedGradientTape", "DistributedOptimizer", "HorovodInternalError", "HostsUpdatedInterrupt",
-    "Max", "Min", "PartialDistributedGradientTape", "ProcessSet", "Product", "Sum", "add_process_set", "allgather", "allgather_object",
+    "Max", "Min", "PartialDistributedGradientTape", "ProcessSet", "Product", "Sum", "SyncBatchNormalization", "add_process_set", "allgather", "allgather_object",
     "allreduce", "alltoall", "barrier", "broadcast", "broadcast_", "broadcast_global_variables", "broadcast_object",
     "broadcast_object_fn", "broadcast_variables", "ccl_built", "cross_rank", "cross_size", "cuda_built", "ddl_built",
     "elastic", "first_nonfinite", "global_process_set", "gloo_built", "gloo_enabled", "grouped_allgather", "grouped_allreduce",

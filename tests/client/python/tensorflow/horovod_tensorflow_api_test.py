@@ -25,7 +25,6 @@ if HAS_TENSORFLOW:
 MISSING = {
     "BroadcastGlobalVariablesHook": "TensorFlow has no estimators any more",
     "LocalGradientAggregationHelper": "a class that Horovod's optimizers use; backward_passes_per_step is there",
-    "SyncBatchNormalization": "not yet",
     "check_num_rank_power_of_2": "Adasum takes any number of ranks",
     "handle_average_backwards_compatibility": "a function that Horovod uses itself",
     "refs_to_vars": "a function that Horovod uses itself",

@@ -17,6 +17,7 @@ from ..._tensorflow._gradients import GradientReducer
 from ..._tensorflow._objects import broadcast_global_variables
 from ..._keras._front import Framework, distributed_optimizer_of, load_model_of, partial_distributed_optimizer_of
 from ..._keras._values import allgather, allreduce, broadcast, reducescatter
+from ..sync_batch_norm import SyncBatchNormalization
 from . import callbacks, elastic
 
 _framework = Framework(keras, GradientReducer, Compression)
@@ -26,7 +27,7 @@ load_model = load_model_of(_framework)
 
 __all__ = [
     "Adasum", "Average", "Compression", "DistributedOptimizer", "Max", "Min", "PartialDistributedOptimizer", "ProcessSet", "Product",
-    "Sum", "add_process_set", "allgather", "allreduce", "broadcast", "broadcast_global_variables", "callbacks", "ccl_built",
+    "Sum", "SyncBatchNormalization", "add_process_set", "allgather", "allreduce", "broadcast", "broadcast_global_variables", "callbacks", "ccl_built",
     "cross_rank", "cross_size", "cuda_built", "ddl_built", "elastic", "global_process_set", "gloo_built", "gloo_enabled", "init", "is_initialized",
     "load_model", "local_rank", "local_size", "mpi_built", "mpi_enabled", "mpi_threads_supported", "nccl_built", "rank",
     "reducescatter", "remove_process_set", "rocm_built", "shutdown", "size", "start_timeline", "stop_timeline",
