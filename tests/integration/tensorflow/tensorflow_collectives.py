@@ -310,7 +310,20 @@ def case_bad_input_is_one_sentence():
     expect_error(RuntimeError, "outside of tf.function", lambda: tf.function(hvd.join)())
     expect_error(RuntimeError, "outside of tf.function", lambda: tf.function(lambda: hvd.broadcast_object(1))())
     expect_error(NotImplementedError, "jit_compile=False", lambda: tf.function(hvd.allreduce, jit_compile=True)(tf.ones(1)))
+    expect_error(TypeError, "use tf.cast to one of float32", lambda: hvd.allreduce(tf.quantization.quantize([1.0], 0.0, 1.0, tf.qint8).output))
+    kept = []
+    tf.function(lambda x: kept.append(x + 1) or x)(tf.ones(1))
+    expect_error(TypeError, "return the tensor from there", lambda: hvd.allreduce(kept[0]))
     hvd.allreduce(tf.ones(1))  # all is well after it
+
+
+def case_some_ranks_eagerly_and_others_in_a_graph():
+    def run(x):
+        return hvd.allreduce(x, op=hvd.Sum, name="mixed"), hvd.allgather(x, name="mixed rows")
+
+    summed, gathered = (run if hvd.rank() % 2 else tf.function(run))(tf.fill([2], float(hvd.rank())))
+    expect(summed, np.full(2, sum(range(hvd.size()))))
+    expect(gathered, np.repeat(np.arange(hvd.size()), 2))
 
 
 def case_a_graph_that_fails_beside_a_collective():

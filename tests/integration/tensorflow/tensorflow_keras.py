@@ -127,6 +127,15 @@ def case_optimizers_that_cannot_be():
         expect_error(ValueError, "LossScaleOptimizer(optimizer)", lambda: tf.keras.optimizers.LossScaleOptimizer(optimizer))
 
 
+def case_a_step_for_xla_is_refused_before_it_is_taken():
+    model = small_model()
+    before = [np.asarray(value) for value in model.get_weights()]
+    model.compile(hvd_keras.DistributedOptimizer(tf.keras.optimizers.SGD(0.1)), "mse", jit_compile=True)
+    expect_error(NotImplementedError, "use compile(jit_compile=False)", lambda: model.fit(*own_data(), verbose=0))
+    for mine, theirs in zip(model.get_weights(), before):
+        expect(mine, theirs)
+
+
 def case_several_passes_make_a_step():
     if not IS_KERAS_3:
         return

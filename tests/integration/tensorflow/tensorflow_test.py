@@ -20,13 +20,19 @@ HAS_TENSORFLOW = subprocess.run([PYTHON, "-c", "import importlib.util as u, sys;
 
 class WithoutTensorFlowTest(unittest.TestCase):
 
-    def test_what_is_missing_is_said_in_one_sentence(self):
-        code = "import sys; sys.modules['tensorflow'] = None; import rueda.tensorflow"  # None: the import fails
+    def refuse(self, module, missing):
+        """Returns what Python says of an import while another module cannot be imported."""
+        code = f"import sys; sys.modules['{missing}'] = None; import {module}"  # None: the import fails
         run = subprocess.run([PYTHON, "-c", code], env={**os.environ, "PYTHONPATH": os.path.join(SOURCE, "client", "python")},
                              capture_output=True, text=True, check=False)
         self.assertEqual(run.returncode, 1)
-        self.assertIn("rueda.tensorflow needs TensorFlow 2.15 or later", run.stderr)
-        self.assertIn("pip install tensorflow-cpu", run.stderr)
+        return run.stderr.strip().split("\n")[-1]
+
+    def test_what_is_missing_is_said_in_one_sentence(self):
+        for module in ("rueda.tensorflow", "rueda.tensorflow.keras"):
+            said = self.refuse(module, "tensorflow")
+            self.assertRegex(said, r"^ImportError: rueda.tensorflow needs TensorFlow 2.15 or later.*pip install tensorflow-cpu\"$")
+        self.assertRegex(self.refuse("rueda.keras", "keras"), r"^ImportError: rueda.keras needs Keras 3, .*pip install keras tensorflow-cpu\"$")
 
 
 @unittest.skipUnless(HAS_TENSORFLOW, "TensorFlow is not installed (tests/run.sh --tensorflow installs it)")

@@ -34,6 +34,9 @@ def tensor_of(value: Any, what: str = "tensor") -> Any:
         raise TypeError(f"{what} is a tf.SparseTensor, which cannot be reduced; pass tf.sparse.to_dense({what})")
     if isinstance(value, tf.IndexedSlices):
         raise TypeError(f"{what} is a tf.IndexedSlices, which only allreduce() takes; pass tf.convert_to_tensor({what})")
+    if tf.executing_eagerly() and tf.is_symbolic_tensor(value):
+        raise TypeError(f"{what} belongs to a graph, and the call is not made in it; call it within the tf.function, or return the tensor "
+                        "from there first")
     tensor = tf.convert_to_tensor(value)
     if tensor.dtype.name not in CODES:
         raise TypeError(f"{what} is a tensor of dtype {tensor.dtype.name}, which cannot be reduced; use tf.cast to one of "

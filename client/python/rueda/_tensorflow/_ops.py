@@ -11,8 +11,6 @@ from typing import Any, List, NamedTuple, Sequence, Tuple
 
 import tensorflow as tf
 
-from .._core import _library
-from .._core._library import check
 from .._core._operations import Average, Sum
 from ..common.reductions import require_linear
 from . import _graphs, _native
@@ -165,9 +163,9 @@ def _reducescatter_gradient(op: Any, gradient: Any) -> List[Any]:
     reduction = _reduction_of(op)
     require_linear(reduction.op)
     factor = reduction.prescale_factor * reduction.postscale_factor
-    if reduction.op == Sum:
-        factor *= check(_library.load().rueda_process_set_size(reduction.set_id))
     gradient, = _filled([gradient], [op.outputs[0]])
+    if reduction.op == Sum:  # the number of ranks may be another one when the graph runs
+        gradient = gradient * tf.cast(place("size", reduction.set_id), gradient.dtype)
     gathered, _ = allgather(gradient * tf.cast(factor, gradient.dtype), _gradient_name(op), reduction.set_id)
     return [tf.ensure_shape(gathered, op.inputs[0].shape), None, None]
 
