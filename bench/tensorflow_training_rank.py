@@ -52,18 +52,19 @@ def fit(model, callbacks):
 
 
 def main():
-    optimizer = tf.keras.optimizers.SGD(1e-3)
-    tf.keras.utils.set_random_seed(1)
     if WAY == "rueda":
         import rueda.tensorflow.keras as hvd
         hvd.init()
+        tf.keras.utils.set_random_seed(1)
         model = make_model()
-        model.compile(hvd.DistributedOptimizer(optimizer), "mse")
+        model.compile(hvd.DistributedOptimizer(tf.keras.optimizers.SGD(1e-3)), "mse")
         fit(model, [hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
         hvd.shutdown()
         return
     ring = tf.distribute.experimental.CommunicationOptions(implementation=tf.distribute.experimental.CommunicationImplementation.RING)
+    # It must be made before anything runs.
     strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=ring)
+    tf.keras.utils.set_random_seed(1)
     with strategy.scope():
         model = make_model()
         model.compile(tf.keras.optimizers.SGD(1e-3), "mse")

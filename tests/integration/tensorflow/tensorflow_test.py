@@ -2,6 +2,7 @@
 """Tests rueda.tensorflow and its Keras front ends under ruedarun. Without TensorFlow they are skipped: tests/run.sh --tensorflow has
 it."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -16,6 +17,18 @@ DIGITS = os.path.join(SOURCE, "client", "python", "examples", "tensorflow_digits
 PYTHON = os.environ.get("RUEDA_TEST_PYTHON", harness.PYTHON)  # as in distributed_test.py
 HAS_TENSORFLOW = subprocess.run([PYTHON, "-c", "import importlib.util as u, sys; sys.exit(u.find_spec('tensorflow') is None)"],
                                 capture_output=True, check=False).returncode == 0
+
+
+def hidden_share(path):
+    """Returns how much of the time of node 0's all-reduces, in a timeline, was between the first and the last gradient of a step. The
+    first step, in which the graph is made, does not count. Tensors of one operation count once."""
+    with open(path, encoding="utf-8") as file:
+        events = [event for event in json.load(file)["traceEvents"] if event["ph"] == "X" and event["pid"] == 1]
+    backwards = sorted((one["ts"], one["ts"] + one["dur"]) for one in events if one["name"] == "BACKWARD")[1:]
+    reductions = {(one["args"]["operation"], one["ts"], one["ts"] + one["dur"]) for one in events
+                  if one["name"] == "ALLREDUCE" and one["ts"] >= backwards[0][0]}
+    hidden = sum(max(0, min(end, last) - max(begin, first)) for _, begin, end in reductions for first, last in backwards)
+    return hidden / sum(end - begin for _, begin, end in reductions)
 
 
 class WithoutTensorFlowTest(unittest.TestCase):
@@ -62,6 +75,13 @@ class TensorFlowTest(IntegrationTest):
 
     def test_a_fit_of_keras(self):
         self.run_ranks(2, 2, "tensorflow_rank.py", "keras", "case_training_is_that_of_one_process_with_all_data")
+
+    def test_gradients_are_reduced_beside_the_backward_pass(self):
+        path = os.path.join(self.folder, "timeline.json")
+        run = self.ruedarun("-np", "2", "--virtual-nodes", "2", "--timeline-filename", path, PYTHON,
+                            os.path.join(FOLDER, "tensorflow_overlap.py"), "12")
+        self.assertEqual(run.exit_code(120), 0, run.output())
+        self.assertGreater(hidden_share(path), 0.5)
 
     def test_gradients_in_a_random_order_with_one_thread(self):
         self.run_ranks(2, 2, "tensorflow_random_order.py", str(harness.amount(200, 1000)))
