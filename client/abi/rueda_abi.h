@@ -18,7 +18,7 @@ extern "C" {
 #endif
 
 #define RUEDA_ABI_MAGIC 0x41445552u /* "RUDA" */
-#define RUEDA_ABI_VERSION 16u
+#define RUEDA_ABI_VERSION 17u
 
 #define RUEDA_ABI_JOB_ID_BYTES 64 /* with the final NUL */
 #define RUEDA_ABI_NODE_ID_BYTES 64
@@ -313,6 +313,12 @@ RUEDA_ABI_ASSERT(offsetof(rueda_abi_ring, tail) == 64 && offsetof(rueda_abi_ring
  * let the daemon count copies. */
 #define RUEDA_ABI_FLAG_COPIED_IN 1u
 #define RUEDA_ABI_FLAG_COPIED_OUT 2u
+/* Flags of a submission that is no tensor: a send or a receive. The record is a rueda_abi_transfer.
+ */
+#define RUEDA_ABI_FLAG_SEND 4u
+#define RUEDA_ABI_FLAG_RECEIVE 8u
+/* The peer of a receive that takes what any rank sends. */
+#define RUEDA_ABI_ANY_SOURCE (-1)
 /* Flag of a completion: the daemon has sent a message on the socket that was not asked for. */
 #define RUEDA_ABI_FLAG_NEWS 1u
 
@@ -333,6 +339,25 @@ typedef struct rueda_abi_submission {
 } rueda_abi_submission;
 RUEDA_ABI_ASSERT(sizeof(rueda_abi_submission) == 64);
 
+/* A record of the same ring, with RUEDA_ABI_FLAG_SEND or RUEDA_ABI_FLAG_RECEIVE: a message from one
+ * rank to another. Nothing of it is interned. */
+typedef struct rueda_abi_transfer {
+  uint64_t ticket;      /* as in rueda_abi_submission */
+  uint32_t process_set; /* id of the process set; 0: all ranks */
+  uint32_t flags;       /* where rueda_abi_submission has them */
+  uint32_t arena;       /* the input of a send, or the output of a receive; 0 without elements */
+  int32_t peer;         /* rank of the job at the other end; RUEDA_ABI_ANY_SOURCE for a receive */
+  uint64_t offset;      /* bytes; a multiple of the element's size; 0 without elements */
+  uint64_t elements;
+  uint32_t dtype;
+  uint32_t reserved0;
+  int64_t tag; /* any number */
+  uint64_t reserved1;
+} rueda_abi_transfer;
+RUEDA_ABI_ASSERT(sizeof(rueda_abi_transfer) == sizeof(rueda_abi_submission));
+RUEDA_ABI_ASSERT(offsetof(rueda_abi_transfer, ticket) == offsetof(rueda_abi_submission, ticket) &&
+                 offsetof(rueda_abi_transfer, flags) == offsetof(rueda_abi_submission, flags));
+
 /* A record of the completion ring, which the daemon produces: records begin at byte
  * RUEDA_ABI_RING_HEADER_BYTES; behind them is one text of RUEDA_ABI_TEXT_BYTES for each record. */
 typedef struct rueda_abi_completion {
@@ -342,7 +367,8 @@ typedef struct rueda_abi_completion {
   uint32_t contributors; /* ranks whose values are in the result */
   uint32_t text_bytes;   /* length of the error's text, without a NUL; 0 when there is no text */
   uint64_t seq;          /* operation number; 0 when the operation never got one */
-  /* for a change of process sets: the set's id; for a join: the last rank that joined */
+  /* for a change of process sets: the set's id; for a join: the last rank that joined; for a send
+   * or a receive: the rank at the other end */
   uint32_t value;
   uint32_t flags; /* RUEDA_ABI_FLAG_NEWS, or 0 */
   uint64_t reserved[3];

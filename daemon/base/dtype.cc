@@ -68,6 +68,8 @@ const char* to_string(CollectiveKind kind) {
     case CollectiveKind::kAlltoall: return "alltoall";
     case CollectiveKind::kGather: return "gather";
     case CollectiveKind::kScatter: return "scatter";
+    case CollectiveKind::kSend: return "send";
+    case CollectiveKind::kReceive: return "receive";
   }
   return "unknown";
 }

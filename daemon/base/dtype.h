@@ -75,8 +75,17 @@ enum class CollectiveKind : uint8_t {
   kAlltoall = 10,      // Each rank gets its part of what every rank gives.
   kGather = 11,        // The root gets the parts of all.
   kScatter = 12,       // Each rank gets its part of what the root gives.
+  // The two halves of a message from one rank to another. They are in no order of operations, and
+  // are never interned (core/job/transfers.h).
+  kSend = 13,
+  kReceive = 14,
 };
-inline constexpr int kCollectiveKindCount = 13;
+inline constexpr int kCollectiveKindCount = 15;
+
+// Returns whether this is a half of a message from one rank to another.
+constexpr bool is_transfer(CollectiveKind kind) {
+  return kind == CollectiveKind::kSend || kind == CollectiveKind::kReceive;
+}
 
 constexpr bool moves_data(CollectiveKind kind) {
   return kind < CollectiveKind::kAddProcessSet || kind > CollectiveKind::kJoin;

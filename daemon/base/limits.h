@@ -16,6 +16,7 @@ inline constexpr int kMaxNodes = 4096;
 inline constexpr int kMaxRanks = 65536;
 inline constexpr size_t kMaxTensorsPerSession = 1u << 20;
 inline constexpr size_t kMaxProcessSets = 64;  // Of a job, at a time, beside the set of all ranks.
+inline constexpr size_t kMaxOffersOfRank = 1u << 20;  // Sends that wait on another node.
 inline constexpr size_t kMaxArenasPerSession = 1024;
 inline constexpr size_t kMaxArenasPerPrincipal = 4096;
 inline constexpr size_t kMaxMappedBytes = size_t{32} << 40;   // The sum over all arenas.

@@ -213,6 +213,8 @@ struct JobFamilies {
         tensors(counters(registry, "rueda_tensors_total", "Tensors delivered.")),
         reduced_bytes(counters(registry, "rueda_reduced_bytes_total",
                                "Payload of delivered tensors, counted once a node.")),
+        transferred_bytes(counters(registry, "rueda_transferred_bytes_total",
+                                   "Payload that ranks of this node received from other ranks.")),
         copied_in_bytes(counters(registry, "rueda_copied_in_bytes_total",
                                  "Bytes copied from foreign client memory into an arena.")),
         copied_out_bytes(counters(registry, "rueda_copied_out_bytes_total",
@@ -260,6 +262,7 @@ struct JobFamilies {
         .operations = add_operations(job_id),
         .tensors = tensors.Add(job),
         .reduced_bytes = reduced_bytes.Add(job),
+        .transferred_bytes = transferred_bytes.Add(job),
         .copied_in_bytes = copied_in_bytes.Add(job),
         .copied_out_bytes = copied_out_bytes.Add(job),
         .queue_depth = queue_depth.Add(job),
@@ -319,6 +322,7 @@ struct JobFamilies {
     }
     tensors.Remove(&job.tensors);
     reduced_bytes.Remove(&job.reduced_bytes);
+    transferred_bytes.Remove(&job.transferred_bytes);
     copied_in_bytes.Remove(&job.copied_in_bytes);
     copied_out_bytes.Remove(&job.copied_out_bytes);
     queue_depth.Remove(&job.queue_depth);
@@ -339,6 +343,7 @@ struct JobFamilies {
   Family<Counter>& operations;
   Family<Counter>& tensors;
   Family<Counter>& reduced_bytes;
+  Family<Counter>& transferred_bytes;
   Family<Counter>& copied_in_bytes;
   Family<Counter>& copied_out_bytes;
   Family<Gauge>& queue_depth;

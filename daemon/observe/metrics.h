@@ -38,6 +38,8 @@ struct JobMetrics {
   prometheus::Counter& tensors;
   // rueda_reduced_bytes_total{job}: payload of delivered tensors, once a node
   prometheus::Counter& reduced_bytes;
+  // rueda_transferred_bytes_total{job}: payload that this node's ranks received from other ranks
+  prometheus::Counter& transferred_bytes;
   prometheus::Counter& copied_in_bytes;   // rueda_copied_in_bytes_total{job}
   prometheus::Counter& copied_out_bytes;  // rueda_copied_out_bytes_total{job}
   // rueda_queue_depth{job}: submissions accepted and not yet ended

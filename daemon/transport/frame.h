@@ -24,6 +24,9 @@ enum class FrameKind : uint8_t {
   kProbe = 5,
   kTable = 6,
   kCredits = 7,  // No frame, but what sealed credits begin with (tcp/credit.h).
+  // A part of what one rank sends to another (core/job/transfers.h): `seq` is the transfer's
+  // number, and `chunk` the part's.
+  kTransfer = 8,
 };
 
 // Returns true for a chunk or a message of an operation; the other kinds are the transports' or the
@@ -34,7 +37,7 @@ constexpr bool is_of_operation(FrameKind kind) {
 // Returns true for the kinds that a channel delivers to its reader.
 constexpr bool is_delivered(FrameKind kind) {
   return is_of_operation(kind) || kind == FrameKind::kStable || kind == FrameKind::kProbe ||
-         kind == FrameKind::kTable;
+         kind == FrameKind::kTable || kind == FrameKind::kTransfer;
 }
 
 // The header has what PROTOCOL L3 asks every frame to carry, and says where the payload goes.

@@ -243,6 +243,37 @@ RUEDA_API int rueda_barrier_async(const char* name, rueda_handle* handle);
 RUEDA_API int rueda_process_set_barrier_async(uint32_t process_set, const char* name,
                                               rueda_handle* handle);
 
+/* --- Point to point. One rank sends elements, and another one, or the same, receives them, through
+ * the daemons; no other rank takes part. A send and a receive match if they name each other's
+ * ranks, and have the same tag and the same process set. Of several that match, the first send goes
+ * to the first receive, in the order in which each rank submitted its own. Both must have the same
+ * dtype and count: otherwise RUEDA_ERR_MISMATCH, which names both ranks and both sizes, ends both.
+ *
+ * Transfers have no name, take no part in the order of the collectives and do not wait for them.
+ * Any number may be under way at once, between the same ranks and in both directions, and they may
+ * be waited for in any order. A send ends when its receive was submitted and the data has left this
+ * rank's memory (a rendezvous): where two ranks send to each other, both submit their receives
+ * before they wait for their sends. A transfer that needs a rank that has said goodbye fails with
+ * RUEDA_ERR_SHUT_DOWN. In an elastic job, transfers under way end with the error that ends the
+ * epoch.
+ *
+ * The memory is the host's: copy what is in device memory to the host first. Memory from
+ * rueda_alloc is read and written where it is. */
+#define RUEDA_ANY_SOURCE (-1)
+
+/* Submits a send of `count` >= 0 elements to the rank `destination` of the job (not a place in the
+ * process set), which must be in the process set, as this rank must be; it may be this rank. Any
+ * `tag` is allowed. `data` may be NULL if count is 0; it must live, and must not change, until the
+ * wait for the handle has returned. The result's `value` is the destination. */
+RUEDA_API int rueda_send_async(const void* data, int64_t count, rueda_dtype dtype, int destination,
+                               int64_t tag, uint32_t process_set, rueda_handle* handle);
+/* Submits a receive of `count` >= 0 elements from the rank `source`, or with RUEDA_ANY_SOURCE from
+ * any rank of the process set: then it takes the first send with its tag that this rank's node
+ * hears of, whoever sends it. `data` must live until the wait for the handle has returned. The
+ * result's `value` is the rank that sent the data. */
+RUEDA_API int rueda_recv_async(void* data, int64_t count, rueda_dtype dtype, int source,
+                               int64_t tag, uint32_t process_set, rueda_handle* handle);
+
 /* --- Uneven inputs. A rank that has no more data joins. Until all ranks of the job have joined,
  * the operations of the others go on, in all process sets, and this rank contributes zeros;
  * averages divide by the number of all ranks. Operations that this rank submitted before it joined
@@ -319,7 +350,8 @@ typedef struct rueda_result {
   uint32_t epoch;        /* epoch (membership of the job) that the operation was carried out in */
   uint32_t contributors; /* number of ranks whose values are in the result */
   uint64_t seq;          /* number of the operation in its process set; 0: it never got a number */
-  uint32_t value;        /* for a join, the last rank that joined */
+  /* for a join, the last rank that joined; for a send or a receive, the rank at the other end */
+  uint32_t value;
 } rueda_result;
 
 /* Sleeps until the operation has ended, and returns its error or 0. timeout_ms < 0 means no limit.
@@ -391,6 +423,11 @@ RUEDA_API int rueda_scatter(const rueda_tensor* tensor, const int64_t* first_dim
                             int64_t timeout_ms);
 RUEDA_API int rueda_alltoall(const rueda_tensor* tensor, const int64_t* splits, int64_t timeout_ms);
 RUEDA_API int rueda_barrier(const char* name, int64_t timeout_ms);
+RUEDA_API int rueda_send(const void* data, int64_t count, rueda_dtype dtype, int destination,
+                         int64_t tag, uint32_t process_set, int64_t timeout_ms);
+/* `source_rank`, which may be NULL, is set to the rank that sent the data. */
+RUEDA_API int rueda_recv(void* data, int64_t count, rueda_dtype dtype, int source, int64_t tag,
+                         uint32_t process_set, int64_t timeout_ms, int32_t* source_rank);
 /* After RUEDA_ERR_TIMEOUT the rank has joined all the same. `last_rank` may be NULL. */
 RUEDA_API int rueda_join(int64_t timeout_ms, int32_t* last_rank);
 

@@ -610,6 +610,26 @@ inline void declare_plan(std::span<const PlannedTensor> tensors) {
   detail::check(rueda_plan_declare(list.data(), list.size()));
 }
 
+// Sends `data` to one rank of the job, which receives it with recv_async(); rueda.h says which
+// sends and receives match. `data` must not change before the end of the wait.
+template <Element T>
+Handle send_async(std::span<const T> data, int destination, int64_t tag = 0,
+                  uint32_t process_set = 0) {
+  rueda_handle handle = 0;
+  detail::check(rueda_send_async(data.data(), static_cast<int64_t>(data.size()), DTypeOf<T>::value,
+                                 destination, tag, process_set, &handle));
+  return Handle(handle);
+}
+// Receives into `data` from one rank, or from RUEDA_ANY_SOURCE. The `value` of wait()'s result is
+// the rank that sent.
+template <Element T>
+Handle recv_async(std::span<T> data, int source, int64_t tag = 0, uint32_t process_set = 0) {
+  rueda_handle handle = 0;
+  detail::check(rueda_recv_async(data.data(), static_cast<int64_t>(data.size()), DTypeOf<T>::value,
+                                 source, tag, process_set, &handle));
+  return Handle(handle);
+}
+
 // Waits until every rank has called it.
 inline void barrier(const std::string& name = "barrier",
                     std::optional<Milliseconds> timeout = std::nullopt) {

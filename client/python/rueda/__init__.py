@@ -28,11 +28,12 @@ from ._core._parts import (allgather, allgather_async, alltoall, alltoall_async,
 from ._core._plans import PlannedTensor, declare_plan
 from ._core._process_sets import (ProcessSet, add_process_set, global_process_set,
                                   remove_process_set)
+from ._core._transfers import ANY_SOURCE, recv, recv_async, send, send_async
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Adasum", "Average", "DeviceStats", "HorovodInternalError", "Max", "Min", "Nonfinite", "PlannedTensor", "ProcessSet", "Product",
+    "ANY_SOURCE", "Adasum", "Average", "DeviceStats", "HorovodInternalError", "Max", "Min", "Nonfinite", "PlannedTensor", "ProcessSet", "Product",
     "ReduceOp", "RuedaError", "RuedaInternalError", "RuedaTimeoutError", "Stats", "Sum", "add_process_set", "allgather",
     "allgather_async", "allgather_object", "alltoall", "alltoall_async", "allreduce", "allreduce_",
     "allreduce_async", "allreduce_async_", "barrier", "broadcast", "broadcast_", "broadcast_async",
@@ -41,8 +42,8 @@ __all__ = [
     "gather", "gather_async", "global_process_set", "grouped_allgather", "grouped_allgather_async", "grouped_allreduce",
     "grouped_allreduce_", "grouped_allreduce_async", "grouped_allreduce_async_", "grouped_reducescatter",
     "grouped_reducescatter_async", "init", "is_initialized", "join", "local_rank", "local_size", "node_id", "poll", "rank",
-    "reduce", "reduce_async", "reducescatter", "reducescatter_async", "remove_process_set", "scatter",
-    "scatter_async", "shutdown", "size", "start_timeline", "stats", "stop_timeline", "synchronize",
+    "recv", "recv_async", "reduce", "reduce_async", "reducescatter", "reducescatter_async", "remove_process_set", "scatter",
+    "scatter_async", "send", "send_async", "shutdown", "size", "start_timeline", "stats", "stop_timeline", "synchronize",
 ]
 
 

@@ -12,6 +12,7 @@
 #include "client/include/rueda/rueda.h"
 #include "client/src/api/process.h"
 #include "client/src/request/tensor.h"
+#include "client/src/request/transfer.h"
 #include "client/src/session/callbacks.h"
 #include "client/src/wire/errors.h"
 
@@ -159,6 +160,21 @@ int submit_parted(const rueda_tensor* tensor, rueda_handle* handle, Check check)
     Result<SetPlace> self = place_in(session, tensor->process_set);
     if (!self.is_ok()) return self.status();
     return submit_one(session, check(self.value()), handle);
+  });
+}
+
+int submit_transfer(const TransferArguments& arguments, rueda_handle* handle) {
+  return with_session([&](Session& session) -> Status {
+    if (handle == nullptr) return {Code::kInvalidArgument, "the handle pointer is NULL"};
+    const Result<std::vector<int32_t>> ranks =
+        session.process_sets().ranks_of(arguments.process_set);
+    if (!ranks.is_ok()) return ranks.status();
+    const Result<TransferRequest> request =
+        check_transfer(arguments, ranks.value(), session.place().rank);
+    if (!request.is_ok()) return request.status();
+    const Result<rueda_handle> submitted = session.submit(request.value());
+    if (submitted.is_ok()) *handle = submitted.value();
+    return submitted.status();
   });
 }
 
@@ -397,6 +413,16 @@ int rueda_alltoall_async(const rueda_tensor* tensor, const int64_t* splits, rued
                        [&](const SetPlace& self) { return check_alltoall(tensor, splits, self); });
 }
 
+int rueda_send_async(const void* data, int64_t count, rueda_dtype dtype, int destination,
+                     int64_t tag, uint32_t process_set, rueda_handle* handle) {
+  return submit_transfer({true, data, count, dtype, destination, tag, process_set}, handle);
+}
+
+int rueda_recv_async(void* data, int64_t count, rueda_dtype dtype, int source, int64_t tag,
+                     uint32_t process_set, rueda_handle* handle) {
+  return submit_transfer({false, data, count, dtype, source, tag, process_set}, handle);
+}
+
 int rueda_barrier_async(const char* name, rueda_handle* handle) {
   return rueda_process_set_barrier_async(0, name, handle);
 }
@@ -558,6 +584,23 @@ int rueda_scatter(const rueda_tensor* tensor, const int64_t* first_dims, int roo
 
 int rueda_alltoall(const rueda_tensor* tensor, const int64_t* splits, int64_t timeout_ms) {
   return blocking("rueda_alltoall", timeout_ms, rueda_alltoall_async, tensor, splits);
+}
+
+int rueda_send(const void* data, int64_t count, rueda_dtype dtype, int destination, int64_t tag,
+               uint32_t process_set, int64_t timeout_ms) {
+  return blocking("rueda_send", timeout_ms, rueda_send_async, data, count, dtype, destination, tag,
+                  process_set);
+}
+
+int rueda_recv(void* data, int64_t count, rueda_dtype dtype, int source, int64_t tag,
+               uint32_t process_set, int64_t timeout_ms, int32_t* source_rank) {
+  if (Status status = check_may_wait("rueda_recv"); !status.is_ok()) return report(status);
+  rueda_handle handle = 0;
+  int rc = rueda_recv_async(data, count, dtype, source, tag, process_set, &handle);
+  rueda_result result{};
+  if (rc == RUEDA_OK) rc = wait_or_abandon(handle, timeout_ms, &result);
+  if (rc == RUEDA_OK && source_rank != nullptr) *source_rank = static_cast<int32_t>(result.value);
+  return rc;
 }
 
 int rueda_barrier(const char* name, int64_t timeout_ms) {

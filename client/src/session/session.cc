@@ -1,6 +1,7 @@
 #include "client/src/session/session.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "client/src/request/planned.h"
@@ -248,6 +249,31 @@ Status Session::remove_process_set(uint32_t id) {
   const Result<uint32_t> removed = agree(ask_for_change(link_, describe_removal(id)), kProcessSets);
   if (removed.is_ok()) process_sets_.on_removed(id);
   return removed.status();
+}
+
+Result<rueda_handle> Session::submit(const TransferRequest& request) {
+  MutexLock lock(link_.mutex());
+  Handle& handle = handles_.take(1);
+  lock.unlock();
+  Operation& operation = handle.operations[0];
+  operation.bytes = request.memory.bytes();
+  Status placed = place_in_host_memory(*allocator_, request.memory, operation);
+  if (!placed.is_ok()) return refuse(handle, std::move(placed));
+  rueda_abi_transfer record = request.record;
+  const rueda_abi_submission& place = operation.record;
+  const bool sends = (record.flags & RUEDA_ABI_FLAG_SEND) != 0;
+  record.flags |= place.flags;
+  record.arena = sends ? place.input_arena : place.output_arena;
+  record.offset = sends ? place.input_offset : place.output_offset;
+  operation.record = std::bit_cast<rueda_abi_submission>(record);
+  lock.lock();
+  if (Status reason = wait_for_room(lock, 1); !reason.is_ok()) {
+    lock.unlock();
+    return refuse(handle, std::move(reason));
+  }
+  operation.name = handles_.kept_name(request.memory.name());
+  handle.is_staged = operation.staging != nullptr;
+  return push(handle, false);
 }
 
 Result<rueda_handle> Session::submit_on_device(std::vector<TensorRequest> requests, void* stream) {

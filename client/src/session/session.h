@@ -18,6 +18,7 @@
 #include "client/src/request/process_sets.h"
 #include "client/src/request/repeats.h"
 #include "client/src/request/tensor.h"
+#include "client/src/request/transfer.h"
 #include "client/src/session/attachment.h"
 #include "client/src/session/callbacks.h"
 #include "client/src/session/daemon_link.h"
@@ -48,6 +49,8 @@ class Session final : private DaemonLink::Host {
   // Stages memory that is foreign (in no arena), and submits all requests as one handle (a group,
   // or a single tensor). Waits for room if too much is in flight.
   Result<rueda_handle> submit(const std::vector<TensorRequest>& requests);
+  // Submits a send or a receive. Memory that is in no arena is staged. Waits for room as submit().
+  Result<rueda_handle> submit(const TransferRequest& request);
   // A fast path of submit() for all-reduces all of which were submitted before in the same memory,
   // and for which there is room. Returns nullopt if that is not so; nothing has then been done.
   // group "" means that the tensor is not grouped.

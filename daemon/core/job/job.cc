@@ -58,6 +58,7 @@ void JobCore::step_at(TicksUs now, Event event, Output& output) {
   forming_.set_now(now_);
   std::visit([&](const auto& e) { on(e, output); }, event);
   carry_out_recovery(output);
+  send_transfers(output);
 }
 
 Status JobCore::may_attach(LocalRank rank) const {
@@ -290,6 +291,8 @@ void JobCore::on_numbered(const Message& message, Output& output) {
   if (std::holds_alternative<AgreementMessage>(message.body) ||
       std::holds_alternative<StallMessage>(message.body)) {
     status = on_set_message(message, output);
+  } else if (std::holds_alternative<TransferMessage>(message.body)) {
+    status = on_transfer_message(message, output);
   } else if (const auto* leave = std::get_if<Leave>(&message.body)) {
     if (leave->frozen.generation != 0) {
       status = sets_.all_ranks().on_message(message.from, AgreementMessage(leave->frozen));
@@ -330,6 +333,21 @@ Status JobCore::on_set_message(const Message& message, Output& output) {
   const Status status = set->on_message(message.from, std::get<StallMessage>(message.body), said);
   carry_out(set->id(), said, output);
   return status;
+}
+
+Status JobCore::on_transfer_message(const Message& message, Output& output) {
+  const uint32_t set = message.process_set;
+  if (!sets_.find(set)) on(TurnEnded{}, output);  // See on_set_message().
+  if (!epoch_goes_on()) return Status::ok();
+  if (!sets_.find(set) && !sets_.was_added(set)) return sets_.unknown(set);
+  return sets_.transfers().on_message(message.from, set, std::get<TransferMessage>(message.body),
+                                      output);
+}
+
+void JobCore::send_transfers(Output& output) {
+  for (Transfers::Send& send : sets_.transfers().take_sends()) {
+    router_.send(send.to, std::move(send.message), output, send.process_set);
+  }
 }
 
 // --- Goodbyes -----------------------------------------------------------------------------------
@@ -381,6 +399,7 @@ void JobCore::on_left(Rank rank, Output& output) {
   for (Collectives* set : sets_.every()) {
     if (set->layout().has_rank(rank)) set->on_rank_left(rank, output);
   }
+  sets_.transfers().on_rank_left(rank, output);
   if (goodbyes_.has_everybody_left()) {
     finish_epoch(output);
     return;
@@ -447,6 +466,13 @@ void JobCore::on(const OperationDiverged& event, Output& output) {
   if (!status.is_ok()) fail(status, output);
 }
 
+// Nothing of a collective follows from it, so it counts while the epoch is suspected, too.
+void JobCore::on(const TransferDone& event, Output& output) {
+  if (!epoch_goes_on()) return;
+  const Status status = sets_.transfers().on_done(event.key, output);
+  if (!status.is_ok()) fail(status, output);
+}
+
 void JobCore::carry_out(uint32_t set, StallOutput& said, Output& output) {
   for (auto& [to, message] : said.sends) router_.send(to, std::move(message), output, set);
   std::move(said.lines.begin(), said.lines.end(), std::back_inserter(output.stall_lines));
@@ -484,7 +510,8 @@ void JobCore::on(const NodeLost& event, Output& output) {
     const bool is_missed =
         event.node == layout_.coordinator() &&
         std::any_of(sets.begin(), sets.end(), [](const auto* set) { return set->awaits_decree(); });
-    if (!is_missed) return;
+    const bool cuts_off = event.node == layout_.coordinator() && sets_.transfers().on_cut_off();
+    if (!is_missed && !cuts_off) return;
   }
   fail(event.status, output);
 }
@@ -707,6 +734,9 @@ void JobCore::on(const TimePassed&, Output& output) {
       carry_out(set->id(), said, output);
       if (state_ == JobState::kFailed) return;
     }
+    StallOutput said;
+    sets_.transfers().on_time(said);
+    carry_out(0, said, output);
   }
   if (!recovery_) return;
   RecoveryOutput said;

@@ -95,6 +95,7 @@ class JobCore {
   const Plan* plan() const { return sets_.all_ranks().plan(); }
   // Returns the stall inspector of the set of all ranks.
   const StallInspector& stalls() const { return sets_.all_ranks().stalls(); }
+  const Transfers& transfers() const { return sets_.transfers(); }
   // Returns whether a rank's goodbye waits for a plan to be given up.
   bool has_pending_leaves() const { return goodbyes_.has_pending(); }
   // Returns ok if the rank may attach now, or else why it may not.
@@ -112,6 +113,7 @@ class JobCore {
   void on(const OperationDone& event, Output& output);
   void on(const OperationFailed& event, Output& output);
   void on(const OperationDiverged& event, Output& output);
+  void on(const TransferDone& event, Output& output);
   void on(const DataStopped& event, Output& output);
   void on(const JobClosed& event, Output& output);
   void on(const JobEnded& event, Output& output) { fail(event.status, output); }
@@ -138,6 +140,10 @@ class JobCore {
   void on_numbered(const Message& message, Output& output);
   // Takes a message about a process set. An error ends the epoch.
   Status on_set_message(const Message& message, Output& output);
+  // Takes a message about a transfer between ranks, in the same way.
+  Status on_transfer_message(const Message& message, Output& output);
+  // Sends what the transfers have left to send.
+  void send_transfers(Output& output);
 
   // --- Goodbyes
   // A rank of the node has said goodbye. The coordinator is told, and announces it.

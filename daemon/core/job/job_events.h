@@ -17,6 +17,15 @@
 
 namespace rueda::core {
 
+// Names a transfer in an epoch: the nodes of its source and its destination, and its number among
+// those from the one to the other.
+struct TransferKey {
+  NodeIndex from;
+  NodeIndex to;
+  uint64_t number = 0;
+  auto operator<=>(const TransferKey&) const = default;
+};
+
 // --- Events ---------------------------------------------------------------------------------
 // The process of a rank of this node has attached.
 struct RankAttached {
@@ -64,6 +73,10 @@ struct RankWaits {
   LocalRank rank;
   std::optional<Ticket> ticket;
 };
+// The data plane has done this node's part of the transfer: the data has left it, or is there.
+struct TransferDone {
+  TransferKey key;
+};
 // The operation cannot be completed. The status says why, and its origin names the node at which it
 // stands still.
 struct OperationFailed {
@@ -100,7 +113,7 @@ struct TurnEnded {};
 using Event =
     std::variant<RankAttached, RankDetached, RankLost, Submitted, MessageArrived, NodeLost,
                  DataChannelLost, OperationDone, OperationFailed, DataStopped, JobClosed, JobEnded,
-                 TimePassed, RankWaits, OperationDiverged, TurnEnded>;
+                 TimePassed, RankWaits, OperationDiverged, TransferDone, TurnEnded>;
 
 // --- Output ---------------------------------------------------------------------------------
 struct LaunchTensor {
@@ -135,6 +148,21 @@ struct Launch {
   }
 };
 
+// Tells the data plane to carry out this node's part of a transfer, and to answer with
+// TransferDone. The part of the destination is launched before the source is told to send.
+struct TransferLaunch {
+  // A submission of a rank of this node.
+  struct End {
+    LocalRank rank;
+    Ticket ticket;
+  };
+  Epoch epoch;
+  TransferKey key;
+  int64_t bytes = 0;
+  std::optional<End> source;       // Set where the source is on this node.
+  std::optional<End> destination;  // The same for the destination.
+};
+
 // Tells one rank of this node that one of its submissions has ended.
 struct Delivery {
   LocalRank rank;
@@ -144,7 +172,9 @@ struct Delivery {
   Epoch epoch;
   uint32_t contributors = 0;
   Seq seq;
-  uint32_t value = 0;  // The operation's result: a process set's id, the last rank to join.
+  // The operation's result: a process set's id, the last rank to join, the rank at the other end of
+  // a transfer.
+  uint32_t value = 0;
   // This is the first of the deliveries that end the same tensor on this node.
   bool is_first = false;
 };
@@ -172,6 +202,8 @@ struct Output {
   std::vector<ProcessSetAdded> sets_added;  // What follows may be theirs.
   std::vector<Cancel> cancels;
   std::vector<Launch> launches;
+  // They are launched before the messages in `sends` go out.
+  std::vector<TransferLaunch> transfers;
   std::vector<Delivery> deliveries;
   // Policy `shrink`, R1: P, or F, of these operations may be freed.
   std::vector<Seq> freed_partials;

@@ -28,16 +28,23 @@ ProcessSets::ProcessSets(const Layout& layout, NodeIndex self, const JobOptions&
     : layout_(layout),
       self_(self),
       options_(options),
+      transfers_(layout, self, options.stall,
+                 [this](uint32_t id) {
+                   const Collectives* set = std::as_const(*this).find(id);
+                   return set ? &set->layout() : nullptr;
+                 }),
       all_ranks_(0, layout, all_locals(layout, self), self, options, activity_) {}
 
 void ProcessSets::set_now(TicksUs now) {
   now_ = now;
+  transfers_.set_now(now);
   all_ranks_.set_now(now);
   for (const auto& [id, set] : added_) set->collectives.set_now(now);
 }
 
 void ProcessSets::begin(Epoch epoch, Recovery* recovery) {
   epoch_ = epoch;
+  transfers_.begin(epoch);
   all_ranks_.begin(epoch, now_, recovery);
 }
 
@@ -48,6 +55,7 @@ void ProcessSets::adopt(const NextEpoch& next, Output& output) {
 }
 
 void ProcessSets::end() {
+  transfers_.end();
   all_ranks_.end();
   added_.clear();
   last_id_ = 0;
@@ -55,6 +63,7 @@ void ProcessSets::end() {
 }
 
 void ProcessSets::fail(const Status& cause, Output& output) {
+  transfers_.fail(cause, output);
   all_ranks_.fail(cause, output);
   for (const auto& [id, set] : added_) set->collectives.fail(cause, output);
 }
@@ -62,6 +71,12 @@ void ProcessSets::fail(const Status& cause, Output& output) {
 // --- Which sets there are ------------------------------------------------------------------------
 
 Collectives* ProcessSets::find(uint32_t id) {
+  if (id == 0) return &all_ranks_;
+  const auto it = added_.find(id);
+  return it == added_.end() ? nullptr : &it->second->collectives;
+}
+
+const Collectives* ProcessSets::find(uint32_t id) const {
   if (id == 0) return &all_ranks_;
   const auto it = added_.find(id);
   return it == added_.end() ? nullptr : &it->second->collectives;
@@ -126,6 +141,11 @@ void ProcessSets::submit(LocalSubmission submission, Output& output) {
     return all_ranks_.refuse(submission, refusal, output);
   }
   if (descriptor.kind == CollectiveKind::kJoin) return join(submission, output);
+  if (is_transfer(descriptor.kind)) {
+    const Status refusal = check_transfer(submission);
+    if (!refusal.is_ok()) return all_ranks_.refuse(submission, refusal, output);
+    return transfers_.submit(std::move(submission), output);
+  }
   // A collective of this kind that is repeated among fewer ranks would have other parts.
   const bool needs_all = has_parts(descriptor.kind) || descriptor.kind == CollectiveKind::kReduce;
   if (recovers() && needs_all) {
@@ -137,7 +157,10 @@ void ProcessSets::submit(LocalSubmission submission, Output& output) {
   }
   if (descriptor.kind == CollectiveKind::kRemoveProcessSet && descriptor.process_set != 0) {
     const Collectives* set = find(descriptor.process_set);
-    const size_t in_flight = set ? set->submissions_of(submission.rank) : 0;
+    const size_t in_flight =
+        set ? set->submissions_of(submission.rank) +
+                  transfers_.submissions_of(submission.rank, descriptor.process_set)
+            : 0;
     if (in_flight > 0) {
       submission.objection =
           name_of(descriptor.process_set) + " cannot be removed: " + name(submission.rank) +
@@ -160,24 +183,46 @@ void ProcessSets::submit(LocalSubmission submission, Output& output) {
     all_ranks_.submit(std::move(submission), output);
     return;
   }
-  Collectives* set = find(descriptor.process_set);
+  if (Status refusal = check_set(submission); !refusal.is_ok()) {
+    return all_ranks_.refuse(submission, refusal, output);
+  }
+  find(descriptor.process_set)->submit(std::move(submission), output);
+}
+
+Status ProcessSets::check_set(const LocalSubmission& submission) const {
+  const TensorDescriptor& descriptor = *submission.descriptor;
+  const Collectives* set = find(descriptor.process_set);
   const std::string what = "tensor \"" + descriptor.name + "\": ";
-  Status refusal;
   if (!set) {
     const Status missing = unknown(descriptor.process_set);
-    refusal = Status(missing.code(), what + missing.message());
-  } else if (!set->has(submission.rank)) {
-    refusal = invalid_request(what + name(submission.rank) + " is not in " + name_of(set->id()) +
-                              ", which has ranks " + describe_ranks(set->layout().ranks()));
-  } else if (being_removed_by(submission.rank) == set->id()) {
-    refusal = invalid_request(what + name(submission.rank) + " has asked to remove " +
-                              name_of(set->id()));
+    return {missing.code(), what + missing.message()};
   }
-  if (refusal.is_ok()) {
-    set->submit(std::move(submission), output);
-  } else {
-    all_ranks_.refuse(submission, refusal, output);
+  if (!set->has(submission.rank)) {
+    return invalid_request(what + name(submission.rank) + " is not in " + name_of(set->id()) +
+                           ", which has ranks " + describe_ranks(set->layout().ranks()));
   }
+  if (set->id() != 0 && being_removed_by(submission.rank) == set->id()) {
+    return invalid_request(what + name(submission.rank) + " has asked to remove " +
+                           name_of(set->id()));
+  }
+  return Status::ok();
+}
+
+Status ProcessSets::check_transfer(const LocalSubmission& submission) const {
+  const TensorDescriptor& descriptor = *submission.descriptor;
+  if (recovers()) {
+    return invalid_request("the " + descriptor.name +
+                           ": a job with policy shrink has no transfers between ranks; start it "
+                           "with policy fail to have them");
+  }
+  if (Status refusal = check_set(submission); !refusal.is_ok()) return refusal;
+  const Layout& layout = find(descriptor.process_set)->layout();
+  const bool is_from_any =
+      descriptor.kind == CollectiveKind::kReceive && descriptor.peer == kAnySource;
+  if (is_from_any || layout.has_rank(descriptor.peer)) return Status::ok();
+  return invalid_request("the " + descriptor.name + ": " + name_of(descriptor.process_set) +
+                         " has ranks " + describe_ranks(layout.ranks()) + ", and not rank " +
+                         std::to_string(descriptor.peer.value));
 }
 
 Status ProcessSets::check_joins(const LocalSubmission& submission) const {
@@ -217,13 +262,13 @@ void ProcessSets::join(const LocalSubmission& submission, Output& output) {
 }
 
 size_t ProcessSets::in_flight() const {
-  size_t count = 0;
+  size_t count = transfers_.in_flight();
   for (const Collectives* set : every()) count += set->in_flight();
   return count;
 }
 
 size_t ProcessSets::submissions_of(LocalRank rank) const {
-  size_t count = 0;
+  size_t count = transfers_.submissions_of(rank);
   for (const Collectives* set : every()) count += set->submissions_of(rank);
   return count;
 }
@@ -255,6 +300,7 @@ Status ProcessSets::launch_ordered(Collectives& set, Output& output) {
 
 std::optional<TicksUs> ProcessSets::wakes_at_us() const {
   std::optional<TicksUs> earliest;
+  if (const std::optional<TicksMs> look = transfers_.wakes_at()) earliest = to_us(*look);
   for (const Collectives* set : every()) {
     const std::optional<TicksUs> wanted = set->wakes_at_us();
     if (wanted && (!earliest || *wanted < *earliest)) earliest = wanted;

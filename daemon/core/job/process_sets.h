@@ -16,6 +16,7 @@
 #include "daemon/core/job/collectives.h"
 #include "daemon/core/job/job_events.h"
 #include "daemon/core/job/job_options.h"
+#include "daemon/core/job/transfers.h"
 #include "daemon/core/model/layout.h"
 #include "daemon/core/stall/node_activity.h"
 
@@ -45,10 +46,14 @@ class ProcessSets {
   const Collectives& all_ranks() const { return all_ranks_; }
   // Returns null if there is no such set.
   Collectives* find(uint32_t id);
+  const Collectives* find(uint32_t id) const;
   // The set of all ranks, then the added sets by id.
   std::vector<Collectives*> every();
   std::vector<const Collectives*> every() const;
   std::vector<Collectives*> added();
+  // Returns the transfers between ranks, of all sets.
+  Transfers& transfers() { return transfers_; }
+  const Transfers& transfers() const { return transfers_; }
   // Returns the ids of every(). A caller whose work adds or removes sets finds each set by its id
   // again.
   std::vector<uint32_t> ids() const;
@@ -101,6 +106,10 @@ class ProcessSets {
   // Returns why the rank may not submit this because of joins (L11).
   Status check_joins(const LocalSubmission& submission) const;
   void join(const LocalSubmission& submission, Output& output);
+  // Returns why the rank may not submit this to the set of the descriptor; ok if it may.
+  Status check_set(const LocalSubmission& submission) const;
+  // Returns why a send or a receive cannot be; ok if it can.
+  Status check_transfer(const LocalSubmission& submission) const;
   Status check_new(const std::vector<Rank>& ranks) const;
   Result<uint32_t> add(const TensorDescriptor& descriptor, Output& output);
   Result<uint32_t> remove(uint32_t id, Output& output);
@@ -111,6 +120,7 @@ class ProcessSets {
   TicksUs now_ = 0;
   Epoch epoch_;            // The epoch that runs.
   NodeActivity activity_;  // What this node's ranks do, over all sets.
+  Transfers transfers_;
   Collectives all_ranks_;
   std::map<uint32_t, std::unique_ptr<AddedSet>> added_;  // By id.
   uint32_t last_id_ = 0;                                 // The last id given out in this epoch.

@@ -14,6 +14,7 @@
 #include "daemon/core/messages/plan.h"
 #include "daemon/core/messages/recovery_messages.h"
 #include "daemon/core/messages/stall_messages.h"
+#include "daemon/core/messages/transfer_messages.h"
 #include "daemon/core/model/descriptor.h"
 #include "daemon/core/model/settings.h"
 
@@ -216,9 +217,10 @@ struct Message {
   // heartbeat has the number of the last counted message before it.
   uint64_t number = 0;
   std::variant<Join, Start, AgreementMessage, Leave, Left, Fail, StallMessage, RecoveryBody,
-               Handover>
+               Handover, TransferMessage>
       body;
-  uint32_t process_set = 0;  // The process set whose order, or whose stalls, the message is about.
+  // The process set whose order, stalls or transfer the message is about.
+  uint32_t process_set = 0;
   // In a tree: the node that the message is for, or kEverybodyBelow; none: it is for the receiver.
   std::optional<NodeIndex> to{};
   std::optional<NodeIndex> passed_on_by{};  // None: it comes from its author.

@@ -62,6 +62,7 @@ uint64_t TensorDescriptor::hash() const {
   h.add(counts.size());
   for (int64_t count : counts) h.add(static_cast<uint64_t>(count));
   h.add(static_cast<uint64_t>(root.value)).add(process_set);
+  h.add(static_cast<uint64_t>(peer.value)).add(static_cast<uint64_t>(tag));
   // Adding +0 makes one zero of two: descriptors that compare equal must hash alike.
   h.add(std::bit_cast<uint64_t>(prescale + 0.0)).add(std::bit_cast<uint64_t>(postscale + 0.0));
   h.add(static_cast<uint64_t>(wire_dtype)).add(static_cast<uint64_t>(memory));

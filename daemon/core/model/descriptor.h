@@ -25,6 +25,9 @@ inline constexpr char kPlanName[] = "rueda.plan";
 // Every join has this name, and nothing else has it.
 inline constexpr char kJoinName[] = "rueda.join";
 
+// The peer of a receive that takes what any rank of the process set sends.
+inline constexpr Rank kAnySource{-1};
+
 struct TensorDescriptor;
 
 // A tensor of a plan that is declared ahead. `after` holds indices into the plan's list: the
@@ -48,7 +51,11 @@ struct TensorDescriptor {
   // The sizes of the parts, in rows of the first dimension (base/parts.h). If it is empty, the
   // parts are as even as can be.
   std::vector<int64_t> counts;
-  Rank root{-1};             // The rank that gives or gets what others do not; -1 without one.
+  Rank root{-1};  // The rank that gives or gets what others do not; -1 without one.
+  // Of a send and a receive alone: the rank at the other end, which is kAnySource for a receive
+  // from whichever rank sends first, and the number that both ends have in common.
+  Rank peer{-1};
+  int64_t tag = 0;
   uint32_t process_set = 0;  // The set of all ranks is 0. For a removal: the set to be removed.
   double prescale = 1.0;     // Each contribution is multiplied by it before the reduction.
   double postscale = 1.0;    // The result is multiplied by it.

@@ -100,10 +100,28 @@ std::optional<transport::SendBuffer> ZeroCopyBuffers::to_send(const Operation& o
   const auto bytes = static_cast<size_t>(operation.wire_bytes(range.count()));
   const std::byte* const values = operation.sendable_input(range);
   if (!lend(operation, values, bytes, place)) return std::nullopt;
-  const std::optional<transport::RegionKey> region = region_of(lent_[place].arena);
-  if (region) return transport::SendBuffer{values, bytes, *region};
+  return send_buffer(place);
+}
+
+std::optional<transport::SendBuffer> ZeroCopyBuffers::to_send(
+    const std::shared_ptr<session::Arena>& arena, const std::byte* values, size_t bytes,
+    uint32_t place) {
+  if (!lend(arena, values, bytes, place)) return std::nullopt;
+  return send_buffer(place);
+}
+
+std::optional<transport::SendBuffer> ZeroCopyBuffers::send_buffer(uint32_t place) {
+  const Lent& lent = lent_[place];
+  const std::optional<transport::RegionKey> region = region_of(lent.arena);
+  if (region) return transport::SendBuffer{lent.values, lent.bytes, *region};
   give_back(place);
   return std::nullopt;
+}
+
+std::byte* ZeroCopyBuffers::to_receive(const std::shared_ptr<session::Arena>& arena,
+                                       std::byte* values, size_t bytes, uint32_t place) {
+  if (lent_[place].is_there()) return nullptr;
+  return lend(arena, values, bytes, place) ? values : nullptr;
 }
 
 std::byte* ZeroCopyBuffers::to_receive(const Operation& operation, core::ElementRange range,
@@ -120,9 +138,15 @@ bool ZeroCopyBuffers::lend(const Operation& operation, const std::byte* values, 
   const auto arena = std::find_if(operation.arenas.begin(), operation.arenas.end(),
                                   [&](const auto& mapped) { return holds(*mapped, values); });
   if (arena == operation.arenas.end()) return false;
+  return lend(*arena, values, bytes, place);
+}
+
+bool ZeroCopyBuffers::lend(const std::shared_ptr<session::Arena>& arena, const std::byte* values,
+                           size_t bytes, uint32_t place) {
+  if (!arena || bytes < kLeastBytes) return false;
   RUEDA_CHECK(!lent_[place].is_there());
   touch_pages(values, bytes);
-  lent_[place] = {.arena = *arena, .values = values, .bytes = bytes, .device = nullptr};
+  lent_[place] = {.arena = arena, .values = values, .bytes = bytes, .device = nullptr};
   return true;
 }
 

@@ -42,6 +42,13 @@ class ZeroCopyBuffers {
   // Lends the memory where the range's final values belong, to be received into. Returns null if
   // they have to be copied. If a peer sends twice for one place, memory is lent once.
   std::byte* to_receive(const Operation& operation, core::ElementRange range, uint32_t place);
+  // These two lend a piece of an arena that is sent as it is, or received into: for transfers
+  // between ranks, which are no operations.
+  std::optional<transport::SendBuffer> to_send(const std::shared_ptr<session::Arena>& arena,
+                                               const std::byte* values, size_t bytes,
+                                               uint32_t place);
+  std::byte* to_receive(const std::shared_ptr<session::Arena>& arena, std::byte* values,
+                        size_t bytes, uint32_t place);
   // The channel is done with the place's memory. Returns false if nothing was lent for the place.
   bool give_back(uint32_t place);
   // Makes the kernel provide the pages of all that is lent, or marks their arenas as lost: a socket
@@ -63,6 +70,10 @@ class ZeroCopyBuffers {
 
   // Lends the memory. Returns false if it is in no arena of the operation, or is too little.
   bool lend(const Operation& operation, const std::byte* values, size_t bytes, uint32_t place);
+  bool lend(const std::shared_ptr<session::Arena>& arena, const std::byte* values, size_t bytes,
+            uint32_t place);
+  // Returns the lent memory as it is sent; takes it back if it cannot be registered.
+  std::optional<transport::SendBuffer> send_buffer(uint32_t place);
   std::optional<transport::RegionKey> region_of(const std::shared_ptr<session::Arena>& arena);
   // Returns where the memory is registered, or null if it cannot be.
   const transport::DeviceRegion* region_of(const std::shared_ptr<const gpu::DmaBuf>& memory);

@@ -14,6 +14,7 @@
 #include "daemon/base/ids.h"
 #include "daemon/base/status.h"
 #include "daemon/base/turns.h"
+#include "daemon/core/job/job_events.h"
 #include "daemon/core/recovery/decision.h"
 #include "daemon/core/schedules/algorithm.h"
 #include "daemon/engine/memory/pass_threads.h"
@@ -38,6 +39,8 @@ struct DataEvents {
   // round, and others are not.
   std::function<void(Seq, uint32_t generation, uint32_t part, int share, int rounds)>
       on_rounds_done = [](Seq, uint32_t, uint32_t, int, int) {};
+  // This node's part of a transfer between ranks is done (transfer_job.h).
+  std::function<void(const core::TransferKey&)> on_transfer_done = [](const core::TransferKey&) {};
   // A small operation goes on: what comes next is microseconds away.
   std::function<void()> on_small = [] {};
 };

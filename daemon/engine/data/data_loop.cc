@@ -55,6 +55,7 @@ void DataLoop::stop() {
     own_->thread.join();
   }
   jobs_.clear();
+  transfers_.clear();
   source_.reset();
   sink_.reset();
   transport_->stop();
@@ -77,6 +78,9 @@ void DataLoop::on_exception(const char* what) {
   report_exception(what);
   for (const auto& [key, job] : jobs_) {
     if (job->has_work()) job->fail(cannot_go_on(what));
+  }
+  for (const auto& [key, transfers] : transfers_) {
+    if (transfers->has_work()) transfers->fail(cannot_go_on(what));
   }
 }
 
@@ -118,6 +122,29 @@ void DataLoop::run(const JobId& job, Epoch epoch, uint32_t part,
   in_loop(key, [shared](DataJob& part_of_job) { part_of_job.run(std::move(*shared)); });
 }
 
+void DataLoop::begin_transfers(DataJobOptions options) {
+  in_loop([this, options = std::move(options)]() mutable {
+    options.pass_threads = &pass_threads_;
+    options.turns = &turns_;
+    options.events.on_small = [this] { awake_.stay_awake(); };
+    const std::pair key(options.job, options.epoch);
+    auto made = std::make_unique<TransferJob>(io_, *transport_, metrics_, std::move(options));
+    const bool is_new = transfers_.emplace(key, std::move(made)).second;
+    RUEDA_CHECK(is_new);
+  });
+}
+
+void DataLoop::run(const JobId& job, Epoch epoch, Transfer transfer) {
+  in_loop([this, key = std::pair(job, epoch), transfer = std::move(transfer)] {
+    const auto found = transfers_.find(key);
+    if (found == transfers_.end()) return;
+    TransferJob& transfers = *found->second;
+    HandlerWatch::note(transfers.cause());
+    without_exception([&] { transfers.run(transfer); },
+                      [&](const char* what) { transfers.fail(cannot_go_on(what)); });
+  });
+}
+
 void DataLoop::rounds_came(const JobId& job, Epoch epoch, uint32_t process_set, Seq seq) {
   in_loop([this, job, epoch, process_set, seq] {
     for_each(job, epoch, process_set, process_set,
@@ -147,6 +174,7 @@ void DataLoop::end_epoch(const JobId& job, Epoch epoch, std::function<void()> do
   in_loop([this, job, epoch, done = std::move(done)] {
     jobs_.erase(jobs_.lower_bound(Key{job, epoch, 0, 0}),
                 jobs_.upper_bound(Key{job, epoch, UINT32_MAX, UINT32_MAX}));
+    transfers_.erase({job, epoch});
     count_rejected();
     if (done) done();
   });
@@ -158,6 +186,8 @@ void DataLoop::when_quiet(const JobId& job, Epoch epoch, std::function<void()> h
     const std::shared_ptr<void> last(nullptr, [handler](void*) { handler(); });
     for_each(job, epoch, 0, UINT32_MAX,
              [&](const Key&, DataJob& part) { part.when_quiet([last] {}); });
+    const auto transfers = transfers_.find({job, epoch});
+    if (transfers != transfers_.end()) transfers->second->when_quiet([last] {});
   });
 }
 
@@ -194,6 +224,7 @@ void DataLoop::refresh_metrics() {
   in_loop([this, done] {
     count_rejected();
     for (const auto& [key, job] : jobs_) job->count_traffic();
+    for (const auto& [key, transfers] : transfers_) transfers->count_traffic();
     done->set_value();
   });
   done->get_future().wait_for(std::chrono::milliseconds(200));

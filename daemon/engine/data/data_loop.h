@@ -15,6 +15,7 @@
 
 #include "daemon/engine/channels/link_measurement.h"
 #include "daemon/engine/data/data_job.h"
+#include "daemon/engine/data/transfer_job.h"
 #include "daemon/engine/loops/busy_poll_loop.h"
 #include "daemon/observe/metrics.h"
 #include "daemon/transport/transport.h"
@@ -44,6 +45,9 @@ class DataLoop {
   // first.
   void begin_epoch(DataJobOptions options);
   void run(const JobId& job, Epoch epoch, uint32_t part, std::unique_ptr<Operation> operation);
+  // Makes ready for the epoch's transfers between ranks, whose nodes are those of the layout.
+  void begin_transfers(DataJobOptions options);
+  void run(const JobId& job, Epoch epoch, Transfer transfer);
   // Another round of an operation's input is in host memory (DataJob::rounds_came), for all parts
   // of the process set.
   void rounds_came(const JobId& job, Epoch epoch, uint32_t process_set, Seq seq);
@@ -105,9 +109,10 @@ class DataLoop {
   std::unique_ptr<transport::Transport> transport_;
   PassThreads pass_threads_;
   Turns turns_{io_, kTurnBytes, kLongestTurn};
-  std::map<Key, std::unique_ptr<DataJob>> jobs_;  // in loop
-  std::unique_ptr<LinkSource> source_;            // in loop
-  std::unique_ptr<LinkSink> sink_;                // in loop
+  std::map<Key, std::unique_ptr<DataJob>> jobs_;                               // in loop
+  std::map<std::pair<JobId, Epoch>, std::unique_ptr<TransferJob>> transfers_;  // in loop
+  std::unique_ptr<LinkSource> source_;                                         // in loop
+  std::unique_ptr<LinkSink> sink_;                                             // in loop
   uint64_t counted_rejected_ = 0;
   uint64_t counted_forged_ = 0;
 };

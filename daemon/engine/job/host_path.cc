@@ -1,6 +1,7 @@
 #include "daemon/engine/job/host_path.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include <boost/asio/post.hpp>
@@ -40,7 +41,9 @@ void HostPath::begin_epoch(Epoch epoch, std::vector<std::string> data_addresses,
   data_addresses_ = std::move(data_addresses);
   loops_ = common_loops();
   staging_.clear();  // These are of the epoch before.
+  transfer_staging_.clear();
   open_data(0, layout);
+  open_transfers(layout);
 }
 
 bool HostPath::end_epoch(std::function<void()> done) {
@@ -67,6 +70,17 @@ void HostPath::charge_staging(uint32_t process_set, const core::Layout& layout) 
   // The job ends from a fresh turn, because the core is in the middle of one.
   boost::asio::post(context_.control_loop,
                     lifetime_.guard([this, why = paid.status()] { host_.end_by(why); }));
+}
+
+void HostPath::charge_transfers(const core::TransferKey& key) {
+  const std::pair way(key.from, key.to);
+  if (transfer_staging_.contains(way)) return;
+  Result<session::Charge> paid = session::charge(
+      {context_.ledger, spec_.owner}, session::Resource::kStagingBytes, kTransferStagingBytes);
+  const Status why = paid.status();
+  transfer_staging_.emplace(way, paid.is_ok() ? std::move(paid).value() : session::Charge());
+  if (why.is_ok()) return;
+  boost::asio::post(context_.control_loop, lifetime_.guard([this, why] { host_.end_by(why); }));
 }
 
 void HostPath::open_data(uint32_t process_set, const core::Layout& layout) {
@@ -108,6 +122,28 @@ void HostPath::open_data(uint32_t process_set, const core::Layout& layout) {
       context_.data_loops.at(loop).begin_epoch(options);
     }
   }
+}
+
+void HostPath::open_transfers(const core::Layout& layout) {
+  DataJobOptions options;
+  std::vector<NodeIndex> nodes;
+  for (int node = 0; node < layout.node_count(); ++node) {
+    const auto& spec = layout.node(NodeIndex{node});
+    nodes.push_back(NodeIndex{node});
+    options.node_ids.push_back(spec.node_id);
+    const std::string& told = data_addresses_[static_cast<size_t>(node)];
+    options.data_addresses.push_back(data_address_of(
+        spec.control_address, split_addresses(told).front(), context_.options.dials_control_hosts));
+  }
+  options.job = spec_.job;
+  options.key = make_job_key(spec_.token, spec_.job);
+  options.epoch = epoch_;
+  options.token = make_data_token(spec_.token, spec_.job, epoch_);
+  options.self = spec_.self;
+  options.timeout_ms = context_.options.timeout_ms;
+  options.events = host_.data_events(0, nodes);
+  options.cause = host_.cause();
+  context_.data_loops.at(0).begin_transfers(std::move(options));
 }
 
 // Returns how many data loops every node has. All nodes know the same addresses, so they all find
@@ -206,6 +242,58 @@ void HostPath::run_here(const Operation& operation) {
   Status status;
   if (operation.has_lost_memory()) status = lost_memory(spec_.layout.node(spec_.self).node_id);
   end_later({operation.epoch, {operation.process_set, operation.seq}, status});
+}
+
+void HostPath::launch(const core::TransferLaunch& launch) {
+  Transfer transfer;
+  transfer.key = launch.key;
+  transfer.bytes = launch.bytes;
+  const auto arena_of = [](session::Arena* arena) {
+    return arena ? arena->shared_from_this() : std::shared_ptr<session::Arena>();
+  };
+  const auto wanted = static_cast<size_t>(launch.bytes);
+  bool fits = true;
+  if (launch.source) {
+    const SubmittedBuffers& buffers =
+        ledger_.held(launch.source->rank, launch.source->ticket).buffers;
+    transfer.input = buffers.input;
+    transfer.input_arena = arena_of(buffers.input_arena);
+    fits &= buffers.input_bytes >= wanted;
+  }
+  if (launch.destination) {
+    const SubmittedBuffers& buffers =
+        ledger_.held(launch.destination->rank, launch.destination->ticket).buffers;
+    transfer.output = buffers.output;
+    transfer.output_arena = arena_of(buffers.output_arena);
+    fits &= buffers.output_bytes >= wanted;
+  }
+  RUEDA_CHECK(fits);  // The core has compared the sizes.
+  if (transfer.bytes == 0 || (transfer.is_local() && transfer.bytes <= kMaxBytesHere)) {
+    return run_here(transfer);
+  }
+  if (!transfer.is_local()) charge_transfers(launch.key);
+  context_.data_loops.at(0).run(spec_.job, launch.epoch, std::move(transfer));
+}
+
+void HostPath::run_here(const Transfer& transfer) {
+  // A rank may send to itself, from where it receives.
+  if (transfer.bytes > 0) {
+    std::memmove(transfer.output, transfer.input, static_cast<size_t>(transfer.bytes));
+  }
+  Status status;
+  if (transfer.has_lost_memory()) status = lost_memory(spec_.layout.node(spec_.self).node_id);
+  transferred_here_.push_back({epoch_, transfer.key, status});
+  if (transferred_here_.size() > 1) return;  // The first one has seen to it.
+  boost::asio::post(context_.control_loop, lifetime_.guard([this] {
+    for (const TransferredHere& item : std::exchange(transferred_here_, {})) {
+      if (item.epoch != host_.epoch()) continue;
+      if (item.status.is_ok()) {
+        host_.end_transfer(item.key);
+      } else {
+        host_.fail_operation(Seq{}, item.status);
+      }
+    }
+  }));
 }
 
 void HostPath::end_later(EndedHere ended) {

@@ -61,6 +61,8 @@ class HostPath {
   // Carries the batch out. `trace` and `check` may be null.
   void launch(const core::Launch& launch, JobTrace* trace,
               const std::shared_ptr<InputCheck>& check);
+  // Carries out this node's part of a transfer between ranks.
+  void launch(const core::TransferLaunch& launch);
   // Cancels what has been launched of the set, as DataLoop::cancel() does. `done` may be null.
   void cancel(const core::Cancel& cancelled, std::function<void()> done);
 
@@ -91,6 +93,11 @@ class HostPath {
     OperationKey key;
     Status status;
   };
+  struct TransferredHere {
+    Epoch epoch;
+    core::TransferKey key;
+    Status status;
+  };
   static std::pair<uint32_t, core::Track> order_of(const core::Launch& launch) {
     return {launch.process_set, core::track_of(launch.seq)};
   }
@@ -98,6 +105,11 @@ class HostPath {
   // Charges the set's staging memory to the job's user. If the user has no more of it, the job ends
   // soon.
   void charge_staging(uint32_t process_set, const core::Layout& layout);
+  // The same for the channel of transfers to or from a node, once.
+  void charge_transfers(const core::TransferKey& key);
+  void open_transfers(const core::Layout& layout);
+  // Carries out a transfer that needs no loop: it is small, and of one node.
+  void run_here(const Transfer& transfer);
   void open_data(uint32_t process_set, const core::Layout& layout);
   size_t common_loops() const;
   void run_part(Part part);
@@ -118,7 +130,9 @@ class HostPath {
   size_t loops_ = 1;                             // The epoch's number of data loops on every node.
   std::map<uint32_t, DataParts> parts_;          // The epoch's, by process set.
   std::map<uint32_t, session::Charge> staging_;  // The epoch's, by process set.
-  std::vector<EndedHere> ended_here_;            // Operations that have ended and are not told yet.
+  std::map<std::pair<NodeIndex, NodeIndex>, session::Charge> transfer_staging_;  // The epoch's.
+  std::vector<EndedHere> ended_here_;  // Operations that have ended and are not told yet.
+  std::vector<TransferredHere> transferred_here_;  // The same of transfers.
   // Operations that were launched behind a batch which is not in host memory yet.
   std::map<std::pair<uint32_t, core::Track>, std::deque<InOrder>> in_order_;
   OperationKernels kernels_;

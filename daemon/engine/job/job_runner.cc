@@ -125,7 +125,7 @@ void JobRunner::end_turn() {
 }
 
 void JobRunner::count_sets() {
-  size_t stalls = 0;
+  size_t stalls = core_.transfers().stall_count();
   size_t locked = 0;
   const std::vector<const core::Collectives*> sets = core_.process_sets();
   for (const core::Collectives* set : sets) {
@@ -172,6 +172,7 @@ void JobRunner::carry_out() {
   if (output.rounds > 0) metrics_->order_rounds.Increment(output.rounds);
   if (output.recorded_plan) listener_.on_plan(*output.recorded_plan);
   if (output.started) start_epoch(*output.started);
+  for (const core::TransferLaunch& item : output.transfers) host_path_.launch(item);
   for (auto& [to, message] : output.sends) links_.send(to, std::move(message));
   links_.release_old_parents();
   for (const core::ProcessSetAdded& added : output.sets_added) {
@@ -384,7 +385,10 @@ void JobRunner::on_submit(session::Session& session, const session::Submission& 
   }
   begin_turn();
   const core::DescriptorPtr& descriptor = hold(rank, submission);
-  if (core_.submit_again(now_ms_, rank, submission.ticket, descriptor)) return;
+  if (!is_transfer(descriptor->kind) &&
+      core_.submit_again(now_ms_, rank, submission.ticket, descriptor)) {
+    return;
+  }
   core_.step_at(now_us_, core::Submitted{{rank, submission.ticket, descriptor, now_ms_, {}}},
                 output_);
 }
@@ -560,6 +564,7 @@ DataEvents JobRunner::data_events(uint32_t process_set, const std::vector<NodeIn
           step(core::OperationFailed{Seq{}, status});
         }
       });
+  events.on_transfer_done = tell([this](const core::TransferKey& key) { end_transfer(key); });
   // Nobody waits whether another cause is told: the other end hears no more than that its channel
   // is closed.
   events.on_unusable = tell([this](NodeIndex /*place*/, const Status& status) {
@@ -672,7 +677,10 @@ std::vector<PlanSnapshot> JobRunner::plans() const {
 std::vector<StallSnapshot> JobRunner::stalls() const {
   std::vector<StallSnapshot> all;
   for (const core::Collectives* set : core_.process_sets()) {
-    const core::StallNotice notice = set->stalls().stalls(to_ms(running_us()));
+    const TicksMs now = to_ms(running_us());
+    core::StallNotice notice = set->stalls().stalls(now);
+    const core::StallNotice transfers = core_.transfers().stalls(set->id(), now);
+    notice.stalls.insert(notice.stalls.end(), transfers.stalls.begin(), transfers.stalls.end());
     std::vector<StallSnapshot> some = snapshot_stalls(spec_.job, set->id(), set->layout(), notice);
     std::move(some.begin(), some.end(), std::back_inserter(all));
   }

@@ -136,6 +136,7 @@ class JobRunner final : private TimelineHost, private FiniteHost, private PathHo
   Rank global_rank(LocalRank rank) const override { return core_.global_rank(rank); }
   Epoch epoch() const override { return core_.epoch(); }
   void end_operation(OperationKey key) override;
+  void end_transfer(const core::TransferKey& key) override { step(core::TransferDone{key}); }
   void fail_operation(Seq seq, const Status& why) override {
     step(core::OperationFailed{seq, why});
   }

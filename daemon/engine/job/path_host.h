@@ -23,6 +23,8 @@ class PathHost {
   virtual void end_operation(OperationKey key) = 0;
   // An operation has failed, and with it the epoch. The core hears of it before this returns.
   virtual void fail_operation(Seq seq, const Status& why) = 0;
+  // This node's part of a transfer is done. The core hears of it before this returns.
+  virtual void end_transfer(const core::TransferKey& key) = 0;
   // The job cannot go on on this node. The core hears of it before this returns.
   virtual void end_by(const Status& why) = 0;
   // Returns the job, for the watches of the loops.

@@ -41,7 +41,8 @@ SubmissionLedger::HeldNow SubmissionLedger::hold(LocalRank rank,
                     submission.output.bytes};
     item.bytes = std::max(submission.input.bytes, submission.output.bytes);
     item.process_set = submission.descriptor->process_set;
-    item.moves_data = moves_data(submission.descriptor->kind);
+    item.is_transfer = is_transfer(submission.descriptor->kind);
+    item.moves_data = moves_data(submission.descriptor->kind) && !item.is_transfer;
     item.copied_in = submission.copied_in;
     item.copied_out = submission.copied_out;
     item.descriptor = submission.descriptor;
@@ -104,6 +105,7 @@ void SubmissionLedger::end(const core::Delivery& delivery) {
 }
 
 void SubmissionLedger::count_end(const core::Delivery& delivery, const HeldSubmission& held) {
+  if (held.is_transfer) return count_transfer(delivery, held);
   if (!held.moves_data) return;
   if (delivery.status.is_ok()) {
     last_failed_name_.clear();
@@ -126,6 +128,16 @@ void SubmissionLedger::count_end(const core::Delivery& delivery, const HeldSubmi
   if (last_failed_name_ == tensor.name) return;
   last_failed_name_ = tensor.name;
   metrics_->of(tensor.kind).error->Increment();
+}
+
+void SubmissionLedger::count_transfer(const core::Delivery& delivery, const HeldSubmission& held) {
+  const observe::JobMetrics::Outcomes& outcomes = metrics_->of(held.descriptor->kind);
+  if (!delivery.status.is_ok()) return outcomes.error->Increment();
+  outcomes.ok->Increment();
+  if (held.copied_out) counted_.copied_out_bytes += held.bytes;
+  if (held.descriptor->kind == CollectiveKind::kReceive) {
+    metrics_->transferred_bytes.Increment(static_cast<double>(held.bytes));
+  }
 }
 
 bool SubmissionLedger::count() {

@@ -28,7 +28,8 @@ struct alignas(64) HeldSubmission {
   double submitted_s = 0;
   uint64_t bytes = 0;
   uint32_t process_set = 0;  // It is the descriptor's, which is not always in cache.
-  bool moves_data = false;
+  bool moves_data = false;   // In an operation of the order, which a transfer is not.
+  bool is_transfer = false;
   bool copied_in = false;
   bool copied_out = false;
   bool is_in_flight = false;
@@ -119,6 +120,7 @@ class SubmissionLedger {
   Row& row(LocalRank rank) { return rows_[static_cast<size_t>(rank.value)]; }
   const Row& row(LocalRank rank) const { return rows_[static_cast<size_t>(rank.value)]; }
   void count_end(const core::Delivery& delivery, const HeldSubmission& held);
+  void count_transfer(const core::Delivery& delivery, const HeldSubmission& held);
 
   std::shared_ptr<observe::JobMetrics> metrics_;
   std::vector<Row> rows_;  // The index is the local rank.

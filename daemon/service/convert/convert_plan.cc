@@ -97,6 +97,7 @@ Status check_numbers(const v1::TensorDescriptor& from) {
     return broken("an unknown collective, dtype or op for tensor " + from.name());
   }
   const auto kind = static_cast<CollectiveKind>(from.kind());
+  if (is_transfer(kind)) return broken("a transfer in the order of operations: " + from.name());
   const auto dtype = static_cast<DType>(from.dtype());
   const auto op = static_cast<ReduceOp>(from.op());
   if (!has_operator(dtype, op) || (op == ReduceOp::kAdasum && !can_be_adasum(kind, dtype))) {

@@ -5,6 +5,6 @@
 
 namespace rueda::service {
 
-constexpr uint32_t kProtocolVersion = 12;
+constexpr uint32_t kProtocolVersion = 13;
 
 }  // namespace rueda::service

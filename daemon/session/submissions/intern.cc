@@ -15,8 +15,9 @@ using core::TensorDescriptor;
 // Returns true for the kinds that are interned as tensors, and for joins, which have a name of
 // their own.
 bool is_interned(uint8_t kind) {
-  return kind < kCollectiveKindCount && (moves_data(static_cast<CollectiveKind>(kind)) ||
-                                         kind == static_cast<uint8_t>(CollectiveKind::kJoin));
+  const auto known = static_cast<CollectiveKind>(kind);
+  return kind < kCollectiveKindCount && !is_transfer(known) &&
+         (moves_data(known) || known == CollectiveKind::kJoin);
 }
 
 // The most counts that one client may make the daemon keep.
@@ -49,7 +50,7 @@ Status check_enums(const rueda_abi_intern& abi, TensorDescriptor& out) {
   if (!is_interned(abi.kind)) {
     return invalid(out.name, "asks for collective " + std::to_string(abi.kind) +
                                  ": known are 0 to 2, and 6 to " +
-                                 std::to_string(kCollectiveKindCount - 1));
+                                 std::to_string(static_cast<int>(CollectiveKind::kScatter)));
   }
   if (abi.dtype >= kDTypeCount) {
     return invalid(out.name, "has dtype " + std::to_string(abi.dtype) + ": known are 0 to " +

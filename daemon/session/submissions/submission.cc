@@ -1,11 +1,16 @@
 #include "daemon/session/submissions/submission.h"
 
+#include <bit>
 #include <utility>
+
+#include "daemon/base/limits.h"
 
 namespace rueda::session {
 namespace {
 
 constexpr uint32_t kKnownFlags = RUEDA_ABI_FLAG_COPIED_IN | RUEDA_ABI_FLAG_COPIED_OUT;
+
+constexpr uint32_t kTransferFlags = RUEDA_ABI_FLAG_SEND | RUEDA_ABI_FLAG_RECEIVE;
 
 Status broken(std::string what) { return Status(Code::kInvalidArgument, std::move(what)); }
 
@@ -97,10 +102,72 @@ Status check_overlap(const Submission& submission, const Extent& extent) {
                 "' that overlap without being the same");
 }
 
+// Returns what is wrong with a send or a receive, whatever the job has for ranks and process sets.
+Status check_fields(const rueda_abi_transfer& record) {
+  const bool sends = (record.flags & RUEDA_ABI_FLAG_SEND) != 0;
+  const uint32_t may_have = sends ? RUEDA_ABI_FLAG_SEND | RUEDA_ABI_FLAG_COPIED_IN
+                                  : RUEDA_ABI_FLAG_RECEIVE | RUEDA_ABI_FLAG_COPIED_OUT;
+  if ((record.flags & ~may_have) != 0) {
+    return broken("a transfer with flags " + std::to_string(record.flags));
+  }
+  if (record.reserved0 != 0 || record.reserved1 != 0) {
+    return broken("a transfer with a reserved field that is not 0");
+  }
+  if (record.dtype >= kDTypeCount) {
+    return broken("a transfer of dtype " + std::to_string(record.dtype) + ": known are 0 to " +
+                  std::to_string(kDTypeCount - 1));
+  }
+  const int32_t lowest = sends ? 0 : RUEDA_ABI_ANY_SOURCE;
+  if (record.peer < lowest || record.peer >= limits::kMaxRanks) {
+    return broken("a transfer with rank " + std::to_string(record.peer) + ", which no job has");
+  }
+  const size_t size = element_bytes(static_cast<DType>(record.dtype));
+  if (record.elements > limits::kMaxTensorBytes / size) {
+    return broken("a transfer of " + std::to_string(record.elements) + " elements, more than " +
+                  std::to_string(limits::kMaxTensorBytes) + " bytes");
+  }
+  if (record.elements == 0 && (record.arena != 0 || record.offset != 0)) {
+    return broken("a transfer without elements that has memory");
+  }
+  return Status::ok();
+}
+
+Result<Submission> check_transfer(const rueda_abi_transfer& record, const ArenaTable& arenas) {
+  if (Status status = check_fields(record); !status.is_ok()) return status;
+  const bool sends = (record.flags & RUEDA_ABI_FLAG_SEND) != 0;
+  auto descriptor = std::make_shared<core::TensorDescriptor>();
+  descriptor->kind = sends ? CollectiveKind::kSend : CollectiveKind::kReceive;
+  descriptor->dtype = static_cast<DType>(record.dtype);
+  descriptor->op = ReduceOp::kSum;
+  descriptor->shape = {static_cast<int64_t>(record.elements)};
+  descriptor->process_set = record.process_set;
+  descriptor->peer = Rank(record.peer);
+  descriptor->tag = record.tag;
+  const std::string peer = record.peer == RUEDA_ABI_ANY_SOURCE
+                               ? std::string("any rank")
+                               : "rank " + std::to_string(record.peer);
+  descriptor->name = std::string(sends ? "send to " : "receive from ") + peer + " with tag " +
+                     std::to_string(record.tag);
+  Result<Buffer> buffer =
+      find_buffer(arenas, record.arena, record.offset, static_cast<int64_t>(record.elements),
+                  *descriptor, sends ? "input" : "output");
+  if (!buffer.is_ok()) return buffer.status();
+  Submission submission;
+  submission.ticket = Ticket(record.ticket);
+  (sends ? submission.input : submission.output) = std::move(buffer).value();
+  submission.descriptor = std::move(descriptor);
+  submission.copied_in = (record.flags & RUEDA_ABI_FLAG_COPIED_IN) != 0;
+  submission.copied_out = (record.flags & RUEDA_ABI_FLAG_COPIED_OUT) != 0;
+  return submission;
+}
+
 }  // namespace
 
 Result<Submission> check_submission(const rueda_abi_submission& record, const TensorTable& tensors,
                                     const ArenaTable& arenas, const DeviceTable& devices) {
+  if ((record.flags & kTransferFlags) != 0) {
+    return check_transfer(std::bit_cast<rueda_abi_transfer>(record), arenas);
+  }
   if (Status status = check_fields(record); !status.is_ok()) return status;
   Submission submission;
   submission.ticket = Ticket(record.ticket);

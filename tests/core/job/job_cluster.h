@@ -35,6 +35,7 @@ class Cluster {
   struct Node {
     std::unique_ptr<JobCore> core;
     std::vector<Launch> launches;
+    std::vector<TransferLaunch> transfers;
     std::vector<Cancel> cancels;
     std::vector<std::string> notes;
     std::vector<Delivery> deliveries;
@@ -74,6 +75,7 @@ class Cluster {
     }
     append(at.cancels, output.cancels);
     append(at.launches, output.launches);
+    append(at.transfers, output.transfers);
     append(at.notes, output.notes);
     append(at.abandoned_plans, output.abandoned_plans);
     append(at.deliveries, output.deliveries);

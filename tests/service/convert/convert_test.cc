@@ -170,11 +170,31 @@ TEST(Convert, EveryKindDtypeAndOp) {
     core::TensorDescriptor tensor = *descriptor();
     tensor.wire_dtype = WireDType::kSame;  // some kinds and dtypes allow no other
     tensor.kind = static_cast<CollectiveKind>(i % kCollectiveKindCount);
+    if (is_transfer(tensor.kind)) continue;  // They are in no order.
     tensor.dtype = static_cast<DType>(i % kDTypeCount);
     tensor.op = static_cast<ReduceOp>(i % kElementwiseOpCount);
     const auto given = std::make_shared<core::TensorDescriptor>(tensor);
     EXPECT_EQ(*round_trip(core::Ready{{{given, Rank{0}, ""}}}).entries[0].descriptor, tensor);
   }
+}
+
+TEST(Convert, Transfers) {
+  const auto round = [](const core::TransferMessage& message) {
+    return std::get<core::TransferMessage>(round_trip(envelope_of(message)).message.body);
+  };
+  const core::TransferOffer offer{7, Rank{3}, Rank{65535}, INT64_MIN, DType::kComplex128, 12};
+  const auto offered = std::get<core::TransferOffer>(round(offer));
+  EXPECT_EQ(offered.number, 7u);
+  EXPECT_EQ(offered.source, Rank{3});
+  EXPECT_EQ(offered.destination, Rank{65535});
+  EXPECT_EQ(offered.tag, INT64_MIN);
+  EXPECT_EQ(offered.dtype, DType::kComplex128);
+  EXPECT_EQ(offered.elements, 12);
+  EXPECT_EQ(std::get<core::TransferTake>(round(core::TransferTake{9})).number, 9u);
+  const Status why(Code::kMismatch, "unlike");
+  const auto refused = std::get<core::TransferRefusal>(round(core::TransferRefusal{4, why}));
+  EXPECT_EQ(refused.number, 4u);
+  EXPECT_EQ(refused.status, why);
 }
 
 TEST(Convert, EveryDtype) {
@@ -369,6 +389,14 @@ INSTANTIATE_TEST_SUITE_P(
                  [](v1::JobMessage& m) { tensor_in(m).set_group(std::string(256, 'x')); }},
         Rejected{"unknown collective",
                  [](v1::JobMessage& m) { tensor_in(m).set_kind(kCollectiveKindCount); }},
+        Rejected{"in the order of operations",
+                 [](v1::JobMessage& m) {
+                   tensor_in(m).set_kind(static_cast<uint32_t>(CollectiveKind::kSend));
+                 }},
+        Rejected{"unknown dtype of an offered send",
+                 [](v1::JobMessage& m) { m.mutable_transfer_offer()->set_dtype(kDTypeCount); }},
+        Rejected{"a refusal without an error",
+                 [](v1::JobMessage& m) { m.mutable_transfer_refusal()->set_number(1); }},
         Rejected{"layer.weight", [](v1::JobMessage& m) { tensor_in(m).set_dtype(kDTypeCount); }},
         Rejected{"layer.weight", [](v1::JobMessage& m) { tensor_in(m).set_op(UINT32_MAX); }},
         Rejected{"impossible op",

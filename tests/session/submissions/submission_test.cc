@@ -1,8 +1,11 @@
 #include "daemon/session/submissions/submission.h"
 
+#include <bit>
 #include <functional>
 #include <utility>
+#include <vector>
 
+#include "daemon/base/limits.h"
 #include "tests/session/raw_client.h"
 
 namespace rueda::session {
@@ -90,7 +93,7 @@ struct WildRecord {
 const WildRecord kWildRecords[] = {
     {"tensor id", [](auto& r) { r.tensor_id = 1; }, "tensor id 1, which was never interned"},
     {"huge tensor id", [](auto& r) { r.tensor_id = ~0u; }, "never interned"},
-    {"flags", [](auto& r) { r.flags = 4; }, "unknown flags 4"},
+    {"flags", [](auto& r) { r.flags = 16; }, "unknown flags 16"},
     {"input arena", [](auto& r) { r.input_arena = 0; }, "input of tensor 'grad' in arena 0"},
     {"output arena", [](auto& r) { r.output_arena = 99; }, "output of tensor 'grad' in arena 99"},
     {"input offset", [](auto& r) { r.input_offset = 12292; }, "outside its arena"},
@@ -124,6 +127,82 @@ TEST_F(SubmissionTest, WildRecordsEndTheSessionAndNameIt) {
   EXPECT_EQ(server_->stats().sessions, 1u);
   EXPECT_EQ(server_->stats().arenas, 0u);
   EXPECT_EQ(intern(*witness, make_tensor("still here", {1})), 0u);
+}
+
+class TransferRecordTest : public SubmissionTest {
+ protected:
+  rueda_abi_transfer transfer(uint32_t flags, int32_t peer) const {
+    rueda_abi_transfer made{};
+    made.ticket = 1;
+    made.flags = flags;
+    made.arena = arena_;
+    made.peer = peer;
+    made.offset = 8;
+    made.elements = 100;
+    made.dtype = static_cast<uint32_t>(DType::kFloat64);
+    made.tag = int64_t{-1} << 40;
+    return made;
+  }
+  void push(const rueda_abi_transfer& record) {
+    client_->push(std::bit_cast<rueda_abi_submission>(record));
+  }
+};
+
+TEST_F(TransferRecordTest, SendsAndReceivesArrive) {
+  start();
+  push(transfer(RUEDA_ABI_FLAG_SEND | RUEDA_ABI_FLAG_COPIED_IN, 3));
+  rueda_abi_transfer other = transfer(RUEDA_ABI_FLAG_RECEIVE, RUEDA_ABI_ANY_SOURCE);
+  other.ticket = 2;
+  other.process_set = 7;
+  push(other);
+  pump_until([&] { return events_.submissions.size() == 2; }, "the submissions");
+  const Submission& sent = events_.submissions[0];
+  EXPECT_EQ(sent.descriptor->kind, CollectiveKind::kSend);
+  EXPECT_EQ(sent.descriptor->peer, Rank(3));
+  EXPECT_EQ(sent.descriptor->tag, int64_t{-1} << 40);
+  EXPECT_EQ(sent.descriptor->bytes(), 800);
+  EXPECT_EQ(sent.input.bytes, 800u);
+  EXPECT_EQ(sent.input.data, sent.input.arena->data() + 8);
+  EXPECT_EQ(sent.output.bytes, 0u);
+  EXPECT_TRUE(sent.copied_in);
+  const Submission& received = events_.submissions[1];
+  EXPECT_EQ(received.descriptor->kind, CollectiveKind::kReceive);
+  EXPECT_EQ(received.descriptor->peer, core::kAnySource);
+  EXPECT_EQ(received.descriptor->process_set, 7u);
+  EXPECT_EQ(received.output.bytes, 800u);
+  EXPECT_EQ(received.input.bytes, 0u);
+}
+
+TEST_F(TransferRecordTest, WildOnesEndTheSession) {
+  start_server();
+  const std::vector<std::pair<std::function<void(rueda_abi_transfer&)>, const char*>> wild = {
+      {[](auto& r) { r.flags |= RUEDA_ABI_FLAG_RECEIVE; }, "a transfer with flags 12"},
+      {[](auto& r) { r.flags |= RUEDA_ABI_FLAG_COPIED_OUT; }, "a transfer with flags 6"},
+      {[](auto& r) { r.flags |= 1u << 31; }, "a transfer with flags"},
+      {[](auto& r) { r.peer = -1; }, "rank -1, which no job has"},
+      {[](auto& r) { r.peer = limits::kMaxRanks; }, "which no job has"},
+      {[](auto& r) { r.dtype = kDTypeCount; }, "dtype 15"},
+      {[](auto& r) { r.elements = ~uint64_t{0}; }, "18446744073709551615 elements"},
+      {[](auto& r) { r.elements = uint64_t{1} << 61; }, "elements, more than"},
+      {[](auto& r) { r.elements = 2048; }, "outside its arena"},
+      {[](auto& r) { r.offset = ~uint64_t{7}; }, "outside its arena"},
+      {[](auto& r) { r.offset = 4; }, "not a multiple of its element's size"},
+      {[](auto& r) { r.arena = 99; }, "which does not exist"},
+      {[](auto& r) { r.elements = 0; }, "without elements that has memory"},
+      {[](auto& r) { r.reserved0 = 1; }, "reserved field"},
+      {[](auto& r) { r.reserved1 = 1; }, "reserved field"},
+  };
+  for (const auto& [spoil, text] : wild) {
+    SCOPED_TRACE(text);
+    client_ = attach(1);
+    arena_ = add_arena(*client_, 16384);
+    rueda_abi_transfer bad = transfer(RUEDA_ABI_FLAG_SEND, 3);
+    spoil(bad);
+    push(bad);
+    pump_until_lost(text);
+    events_.lost.clear();
+  }
+  EXPECT_TRUE(events_.submissions.empty());
 }
 
 TEST_F(SubmissionTest, TicketInFlightTwice) {

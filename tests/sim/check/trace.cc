@@ -153,6 +153,19 @@ struct MessageText {
   std::string operator()(const core::Learn& learn) const { return decision(*learn.decision); }
   std::string operator()(const core::Ask&) const { return "how did my epoch end?"; }
   std::string operator()(const core::RecoveryBody& body) const { return std::visit(*this, body); }
+  std::string operator()(const core::TransferOffer& offer) const {
+    return "rank " + std::to_string(offer.source.value) + " sends to rank " +
+           std::to_string(offer.destination.value);
+  }
+  std::string operator()(const core::TransferTake& take) const {
+    return "takes " + number(take.number);
+  }
+  std::string operator()(const core::TransferRefusal& refusal) const {
+    return "refuses " + number(refusal.number) + ": " + refusal.status.to_string();
+  }
+  std::string operator()(const core::TransferMessage& message) const {
+    return std::visit(*this, message);
+  }
 
   static std::string ballot(core::Ballot ballot) {
     return "ballot " + number(ballot.round) + "." + std::to_string(ballot.node.value);
@@ -202,6 +215,9 @@ struct EventText {
   std::string operator()(const core::OperationDiverged& e) const {
     return "operation " + label_of(e.seq) + " is another batch on " + label_of(e.peer);
   }
+  std::string operator()(const core::TransferDone& e) const {
+    return "transfer " + number(e.key.number) + " from " + label_of(e.key.from) + " is done";
+  }
   std::string operator()(const core::DataStopped& e) const {
     std::string text = "the data plane stands still";
     for (const core::HeldChunks& operation : e.held) {
@@ -227,8 +243,8 @@ struct EventText {
 std::string join_names(const std::vector<std::string>& names) { return join(names, "+"); }
 
 const char* kind_of(const core::Message& message) {
-  static constexpr const char* kNames[] = {"Join", "Start", "", "Leave",   "Left",
-                                           "Fail", "",      "", "Handover"};
+  static constexpr const char* kNames[] = {"Join", "Start", "", "Leave",    "Left",
+                                           "Fail", "",      "", "Handover", "Transfer"};
   static constexpr const char* kAgreed[] = {"Ready",  "Decree", "Lock",   "UnlockRequest",
                                             "Freeze", "Frozen", "Resume", "Ended"};
   static constexpr const char* kStalls[] = {"StallReport", "StallQuery", "StallAnswer",

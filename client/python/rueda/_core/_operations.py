@@ -78,6 +78,7 @@ class Pending:
     error: Optional[BaseException] = None  # the error of the exchange, or of start()
     members: "Optional[list[int]]" = None  # the handles of a group that have not been synchronized yet
     results: "Optional[list[Any]]" = None  # the results of its other handles
+    told: Optional[Result] = None  # is filled in when the operation has ended
 
 
 _pending: "dict[int, Pending]" = {}
@@ -652,7 +653,7 @@ def synchronize(handle: int, timeout: Optional[float] = None) -> Synchronized:
         timeout: seconds to wait; None waits for ever.
 
     Returns:
-        An array, or a list for a group.
+        An array, a list for a group, or for a recv_async() the rank that sent.
 
     Raises:
         RuedaTimeoutError: the time was up; the operation stays in flight and the handle valid. After any other end the handle is
@@ -664,7 +665,7 @@ def synchronize(handle: int, timeout: Optional[float] = None) -> Synchronized:
         return _synchronize_members(handle, timeout)
     if timeout is None and _known(handle).leave is not None:
         return _leave(handle)
-    code = _wait(handle, timeout)
+    code = _wait(handle, timeout, _known(handle).told)
     if code == TIMEOUT:
         raise error_for(code, _timeout_text(timeout, _library.last_error()))
     pending = _known(handle)

@@ -1,0 +1,39 @@
+// The messages by which the nodes of two ranks bring a send and its receive together
+// (core/job/transfers.h). Each has a bounded size; the process set that they are about is
+// Message::process_set.
+#pragma once
+
+#include <cstdint>
+#include <variant>
+
+#include "daemon/base/dtype.h"
+#include "daemon/base/ids.h"
+#include "daemon/base/status.h"
+
+namespace rueda::core {
+
+// Tells the node of the destination, from the node of the source, that a rank has submitted a send.
+struct TransferOffer {
+  uint64_t number = 0;  // Counts the offers from this node to that one in the epoch, from 1.
+  Rank source;
+  Rank destination;
+  int64_t tag = 0;
+  DType dtype = DType::kFloat32;
+  int64_t elements = 0;
+};
+
+// Answers an offer: the receive is there, and its memory awaits the data.
+struct TransferTake {
+  uint64_t number = 0;
+};
+
+// Answers an offer: the send and its receive do not fit, or can no longer meet. The status is not
+// ok, and both ranks are told of it.
+struct TransferRefusal {
+  uint64_t number = 0;
+  Status status;
+};
+
+using TransferMessage = std::variant<TransferOffer, TransferTake, TransferRefusal>;
+
+}  // namespace rueda::core
