@@ -222,9 +222,9 @@ def case_of_another_size():
     if dist.get_world_size() == 1 or rank > 1:
         return
     if rank == 0:
-        expect_error(RuntimeError, "rank 0 sends 8 bytes to rank 1, which has room for 12", dist.send, torch.ones(2), 1)
+        expect_error(RuntimeError, r"rank 0 sends 2 float32 \(8 bytes\) to rank 1, which receives 3 float32 \(12 bytes\)", dist.send, torch.ones(2), 1)
     else:
-        expect_error(RuntimeError, "rank 0 sends 8 bytes to rank 1, which has room for 12", dist.recv, torch.ones(3), 0)
+        expect_error(RuntimeError, r"rank 0 sends 2 float32 \(8 bytes\) to rank 1, which receives 3 float32 \(12 bytes\)", dist.recv, torch.ones(3), 0)
 
 
 def case_monitored_barrier():

@@ -15,16 +15,17 @@ from . import _library
 from ._library import check
 
 Told = Callable[[int, str], None]
+ToldOfValue = Callable[[int, str, int], None]
 
-_told: Dict[int, Told] = {}  # by the number that librueda is given
+_told: Dict[int, ToldOfValue] = {}  # by the number that librueda is given
 _numbers = itertools.count(1)
 _is_over = False
 _registering = threading.Lock()  # is held while librueda is given a callback
 
 
-def _on_end(_handle: int, code: int, _result: Any, number: int) -> None:
+def _on_end(_handle: int, code: int, result: Any, number: int) -> None:
     told = _told.pop(number)
-    told(code, _library.last_error() if code < 0 else "")
+    told(code, _library.last_error() if code < 0 else "", int(result.contents.value))
 
 
 _callback = _library.Callback(_on_end)
@@ -40,6 +41,11 @@ def call_when_ended(handle: int, told: Told) -> bool:
     Raises:
         RuedaError: librueda does not know the handle, or has no thread for this.
     """
+    return call_with_value(handle, lambda code, text, _: told(code, text))
+
+
+def call_with_value(handle: int, told: ToldOfValue) -> bool:
+    """Is call_when_ended(), but that told(code, text, value) is called with the value of rueda_result, too."""
     number = next(_numbers)
     with _registering:
         if _is_over:

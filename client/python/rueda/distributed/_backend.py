@@ -15,6 +15,7 @@ import torch.distributed as dist
 from .._core._errors import MISMATCH, RuedaError
 from .._core._library import Tensor, byref
 from .._core._operations import ReduceOp, make_options
+from .._core._transfers import ANY_SOURCE
 from .._torch_common import _device as _memory
 from .._torch_common._tensors import as_moved, c_tensor, check_tensor, code_of, contiguous, dims_of, result_of, submit_async
 from ._barrier import pass_monitored
@@ -27,7 +28,7 @@ from ._peers import Channel
 from ._reductions import bitwise_of, op_of, scale_of
 from ._sparse import allreduce_sparse
 from ._start import Session, current, session
-from ._transfer import All, Finished, Repeated, Transfer, bytes_of
+from ._transfer import All, Finished, Kept, Message, Repeated, Transfer, bytes_of
 from ._work import Work
 
 Tensors = List[torch.Tensor]
@@ -52,6 +53,12 @@ def _noted(method: Callable[..., Work]) -> Callable[..., Work]:
         return work
 
     return call
+
+
+def _as_sent(tensor: torch.Tensor) -> Tuple[int, int, int]:
+    """Returns the address, the number of elements and the dtype's number of a contiguous tensor that is sent or received."""
+    moved = as_moved(tensor)
+    return moved.data_ptr(), moved.numel(), code_of(moved)
 
 
 class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
@@ -80,6 +87,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         self._follower = Follower(name)
         self._watcher = Watcher(f"{name}-watch")
         self._turns = Turns(self._follower, self._watcher, last)
+        self._messages = Kept()
         self._sequence = self._splits = 0
         self._name = self._description = ""
         self._is_coalescing = False  # between _start_coalescing() and _end_coalescing()
@@ -649,24 +657,55 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         (tensor,) = tensors
         check_tensor(tensor)
         source = contiguous(tensor.detach())
-        sending = self._session.peers.send(self._channel(tag), self._ranks[dst], bytes_of(source))
-        return Work(Transfer(f"send to rank {dst}", sending, source, self._ranks), self.seconds, self._follower)
+
+        def start() -> int:
+            return submit_async("rueda_send_async", *_as_sent(source), self._ranks[dst], self._tag_of(tag), self._set)
+
+        return self._begin_message(f"send to rank {dst}", start, lambda: [source], source)
 
     def recv(self, tensors: Tensors, src: int, tag: int = 0) -> Work:
-        return self._recv(tensors, [self._ranks[src]], tag, f"recv from rank {src}")
+        return self._recv(tensors, self._ranks[src], tag, f"recv from rank {src}")
 
     def recv_anysource(self, tensors: Tensors, tag: int = 0) -> Work:
-        return self._recv(tensors, None, tag, "recv from any rank")
+        return self._recv(tensors, ANY_SOURCE, tag, "recv from any rank")
 
     @through_host("a recv")
-    def _recv(self, tensors: Tensors, ranks: Optional[List[int]], tag: int, what: str) -> Work:
+    def _recv(self, tensors: Tensors, source: int, tag: int, what: str) -> Work:
         (tensor,) = tensors
         check_tensor(tensor)
         target = tensor.detach() if tensor.is_contiguous() else torch.empty_like(
             tensor, memory_format=torch.contiguous_format)
-        receiving = self._session.peers.recv(self._channel(tag), ranks, bytes_of(target))
-        transfer = Transfer(what, receiving, target, self._ranks, lambda: _put(tensor, target))
-        return Work(transfer, self.seconds, self._follower)
+
+        def start() -> int:
+            return submit_async("rueda_recv_async", *_as_sent(target), source, self._tag_of(tag), self._set)
+
+        def finish() -> Tensors:
+            _put(tensor, target)
+            return [target]
+
+        return self._begin_message(what, start, finish, target)
+
+    def _begin_message(self, what: str, start: Callable[[], int], finish: Callable[[], Tensors], memory: torch.Tensor) -> Work:
+        message = Message(what, start, finish, memory, self._ranks)
+        message.begin()
+        self._messages.keep(message)
+        return Work(message, self.seconds, self._follower)
+
+    # Groups of the same ranks share a process set, and their messages differ by the number of the group.
+    def _tag_of(self, tag: int) -> int:
+        return self._made << 32 | tag & 0xffffffff
+
+    # --- Messages that can be given up -------------------------------------------------------------------------------
+
+    def tell(self, token: torch.Tensor, place: int, tag: int) -> Transfer:
+        """Sends a tensor over the ranks' own connections; the transfer can be cancelled."""
+        sending = self._session.peers.send(self._channel(tag), self._ranks[place], bytes_of(token))
+        return Transfer(f"send to rank {place}", sending, token, self._ranks)
+
+    def hear(self, token: torch.Tensor, place: int, tag: int) -> Transfer:
+        """Receives a tensor from tell()."""
+        receiving = self._session.peers.recv(self._channel(tag), [self._ranks[place]], bytes_of(token))
+        return Transfer(f"recv from rank {place}", receiving, token, self._ranks, lambda: None)
 
     def _channel(self, tag: int) -> Channel:
         return Channel(self._set, self._made, tag)

@@ -18,12 +18,12 @@ def pass_monitored(group: Any, ranks: List[int], seconds: float, wait_all_ranks:
         _wait_for_all(group, ranks, seconds, wait_all_ranks)
         return
     token = torch.zeros(1, dtype=torch.uint8)
-    arrival, answer = group.send([token], 0, _TAG), group.recv([token], 0, _TAG)
-    is_answered = answer.operation.wait(2 * seconds)
-    if is_answered and answer.operation.error is None and not token[0]:
+    arrival, answer = group.tell(token, 0, _TAG), group.hear(token, 0, _TAG)
+    is_answered = answer.wait(2 * seconds)
+    if is_answered and answer.error is None and not token[0]:
         return
     for part in (arrival, answer):
-        part.operation.cancel()
+        part.cancel()
     raise RuntimeError(f"Rank {ranks[group.rank()]} successfully reached monitoredBarrier, but received errors while "
                        f"waiting for send/recv from rank {ranks[0]}, which " +
                        ("names the ranks that have not come" if is_answered else
@@ -32,21 +32,21 @@ def pass_monitored(group: Any, ranks: List[int], seconds: float, wait_all_ranks:
 
 def _wait_for_all(group: Any, ranks: List[int], seconds: float, wait_all_ranks: bool) -> None:
     deadline = time.monotonic() + seconds
-    arriving = [group.recv([torch.zeros(1, dtype=torch.uint8)], place, _TAG) for place in range(1, group.size())]
+    arriving = [group.hear(torch.zeros(1, dtype=torch.uint8), place, _TAG) for place in range(1, group.size())]
     missing: List[int] = []
     for place, arrival in enumerate(arriving, start=1):
-        has_come = arrival.operation.wait(max(0.0, deadline - time.monotonic()))
-        if not has_come or arrival.operation.error is not None:
+        has_come = arrival.wait(max(0.0, deadline - time.monotonic()))
+        if not has_come or arrival.error is not None:
             missing.append(place)
             if not wait_all_ranks:
                 break
     for arrival in arriving:
-        arrival.operation.cancel()
+        arrival.cancel()
     answer = torch.tensor([1 if missing else 0], dtype=torch.uint8)
     for place in range(1, group.size()):
-        told = group.send([answer], place, _TAG)
-        if place in missing or not told.operation.wait(max(seconds, 1.0)):
-            told.operation.cancel()
+        told = group.tell(answer, place, _TAG)
+        if place in missing or not told.wait(max(seconds, 1.0)):
+            told.cancel()
     if missing:
         names = ", ".join(str(ranks[place]) for place in missing)
         raise RuntimeError(f"Rank {ranks[0]} timed out in monitoredBarrier: Rank{'s' if len(missing) > 1 else ''} {names} "

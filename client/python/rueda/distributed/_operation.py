@@ -60,6 +60,8 @@ class Operation:
         self.hint = ""  # a text that is added to librueda's if ranks do not make the same call
         self.on_error: Optional[Callable[[BaseException], None]] = None  # is called before anybody sees the error
         self.number = 0  # the number that its group has given the call
+        self.value = 0  # that of rueda_result, if it is wanted and the operation has succeeded
+        self.wants_value = False
         self._behind: List[Waitable] = []  # what must have ended before it begins
         self._beginning = threading.Lock()  # is held by the thread that begins what has had to wait
         self._start: Optional[Callable[[], int]] = start
@@ -162,7 +164,8 @@ class Operation:
         elif not self._is_told_of and self._waiting.acquire(blocking=False):  # otherwise whoever waits comes here
             try:
                 if not self.has_ended and not self._is_told_of:
-                    self._is_told_of = _then.call_when_ended(self._handle, self._on_told)
+                    self._is_told_of = (_then.call_with_value(self._handle, self._on_told_value) if self.wants_value else
+                                        _then.call_when_ended(self._handle, self._on_told))
             except RuedaError as error:
                 self._end(error_for(error.code, f"{self.what}: {error}"))
             finally:
@@ -175,6 +178,10 @@ class Operation:
         self._outcome = (code, text)
         self._is_told.set()
         self._tell()
+
+    def _on_told_value(self, code: int, text: str, value: int) -> None:
+        self.value = value
+        self._on_told(code, text)
 
     def _tell(self) -> None:
         with self._telling:
@@ -199,8 +206,10 @@ class Operation:
             self._see_to_tells()
 
     def _wait_here(self, seconds: float) -> None:
-        code = _library.load().rueda_wait(self._handle, math.ceil(seconds * 1e3), None)
+        told = _library.Result() if self.wants_value else None
+        code = _library.load().rueda_wait(self._handle, math.ceil(seconds * 1e3), None if told is None else _library.byref(told))
         if code != TIMEOUT:
+            self.value = 0 if told is None else int(told.value)
             self._settle(code, _library.last_error() if code < 0 else "")
 
     # Makes librueda's end this operation's.

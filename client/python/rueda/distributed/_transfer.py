@@ -13,6 +13,10 @@ from ._operation import Operation, Waitable
 from ._work import Work
 
 
+# This many messages are kept before it is looked which have ended.
+_LOOK_AT = 64
+
+
 def bytes_of(tensor: torch.Tensor) -> memoryview:
     """Returns a contiguous tensor's memory."""
     flat = tensor.reshape(-1)
@@ -21,8 +25,40 @@ def bytes_of(tensor: torch.Tensor) -> memoryview:
     return memoryview(flat.view(torch.uint8).numpy())
 
 
+class Message(Operation):
+    """A send or a recv through the daemons. `ranks` has the job's ranks, by their places in the group."""
+
+    def __init__(self, what: str, start: Callable[[], int], finish: Callable[[], List[torch.Tensor]], memory: object,
+                 ranks: Sequence[int]) -> None:
+        super().__init__(what, start, finish, memory)
+        self.wants_value = True
+        self._places = ranks
+
+    @property
+    def source(self) -> int:
+        """The place of the rank at the other end; -1 before the end, and after an error."""
+        return self._places.index(self.value) if self.has_ended and self.error is None else -1
+
+
+class Kept:
+    """Keeps messages alive until they have ended, because the daemon reads and writes their memory. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._messages: List[Message] = []
+        self._look_at = _LOOK_AT
+
+    def keep(self, message: Message) -> None:
+        with self._lock:
+            self._messages.append(message)
+            if len(self._messages) >= self._look_at:
+                self._messages = [one for one in self._messages if not one.poll()]
+                self._look_at = max(_LOOK_AT, 2 * len(self._messages))
+
+
 class Transfer:
-    """A send or a recv. `ranks` has the job's ranks, by their places in the group."""
+    """A message over the ranks' own connections (_peers.py), for what may have to be given up: monitored_barrier(). `ranks` has
+    the job's ranks, by their places in the group."""
 
     def __init__(self, what: str, under_way: "concurrent.futures.Future[int]", memory: torch.Tensor,
                  ranks: Sequence[int], finish: Optional[Callable[[], None]] = None) -> None:
