@@ -1,6 +1,7 @@
 #!/bin/bash
-# Installs what is missing, looks at the tree, builds, and runs the tests: as they are, on the newest TensorFlow, under the address and
-# undefined-behaviour sanitizers, under the thread sanitizer, and a sixteenth of what only tests/long.sh has.
+# Installs what is missing, looks at the tree, builds, and runs the tests: as they are, on the newest TensorFlow, a piece of the JAX
+# front end, under the address and undefined-behaviour sanitizers, under the thread sanitizer, and a sixteenth of what only tests/long.sh
+# has.
 #
 #   tests/run.sh            what is run for each change; docs/testing.md says how long it takes
 #   tests/run.sh --quick    after an edit: the release build, and the tests that are neither slow nor long
@@ -23,6 +24,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # The kernels are compiled for one architecture of GPUs here; the shipped plugin has several.
 readonly one_gpu=-DCMAKE_CUDA_ARCHITECTURES=80
 readonly newest_tensorflow=2.21.0
+# What each change runs of the JAX front end; --jax runs all of it.
+readonly jax_piece=(jax_test.JaxTest.test_collectives_with_a_pool_of_one_thread jax_mpi_test.JaxMpiTest.test_collectives_on_two_ranks)
 
 run_quick() {
   stage packages
@@ -73,10 +76,37 @@ run_jax() {
     for which in oldest newest; do
       RUEDA_TEST_PYTHON="$(tests/jax/jax.sh "$which")"
       export RUEDA_TEST_PYTHON
-      test_preset release "jax-$which" -R "^(jax_test|client_jax_test|client_python_jax_missing_test)$"
+      stage "names of jaxlib, $which"
+      if tests/jax/mpi_names_test.py build/release/lib/librueda_mpi.so "$RUEDA_TEST_PYTHON"; then
+        passed=$((passed + 1))
+      else
+        note_failure "the names that the $which jaxlib looks up"
+      fi
+      test_preset release "jax-$which" -R "^(jax_test|jax_mpi_test|client_jax_test|client_python_jax_missing_test)$"
     done
   fi
   finish jax
+}
+
+# run_jax_piece: one test of each of rueda.jax's libraries on the newest JAX, with two ranks. The release build gets them in addition.
+run_jax_piece() {
+  local oldest headers test
+  stage "jax packages"
+  if ! oldest="$(tests/jax/jax.sh oldest)" || ! RUEDA_TEST_PYTHON="$(tests/jax/jax.sh newest)"; then
+    note_failure "JAX, which could not be installed: tests/jax/jax.sh says above why"
+    return
+  fi
+  headers="$("$oldest" -c 'import jax.ffi; print(jax.ffi.include_dir())')"
+  if build_target=rueda_jax build_preset release "$one_gpu" "-DRUEDA_JAX_INCLUDE=$headers"; then
+    for test in "${jax_piece[@]}"; do
+      stage "jax $test"
+      if RUEDA_TEST_PYTHON="$RUEDA_TEST_PYTHON" /usr/bin/python3 tests/integration/run.py "${test%%.*}" build/release . "${test#*.}"; then
+        passed=$((passed + 1))
+      else
+        note_failure "$test with $RUEDA_TEST_PYTHON"
+      fi
+    done
+  fi
 }
 
 run_tensorflow() {
@@ -160,6 +190,7 @@ run_change() {
     RUEDA_SIM_FIRST="$((0x$(git rev-parse --short=8 HEAD)))" RUEDA_SIM_SEEDS=5000 RUEDA_SIM_GENERATIONS=100000 RUEDA_TEST_SCALE=0.5 \
       test_preset release test -LE "^long\$"
     run_small_tensorflow "$tensorflow"
+    run_jax_piece
     if build_preset asan; then RUEDA_TEST_SCALE=0.1 test_sanitized asan; fi
     if build_preset tsan; then RUEDA_TEST_SCALE=0.1 test_sanitized tsan; fi
     run_slice "$slice"

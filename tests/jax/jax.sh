@@ -16,7 +16,11 @@ esac
 folder="${RUEDA_JAX:-${XDG_CACHE_HOME:-$HOME/.cache}/rueda}/jax-${version%.*}"
 if [ ! -e "$folder/complete" ]; then
   /usr/bin/python3 -m venv "$folder"
-  "$folder/bin/pip" install --quiet --disable-pip-version-check "jax==$version" "jaxlib==$version" numpy scikit-learn >&2
+  if ! "$folder/bin/pip" install --quiet --disable-pip-version-check "jax==$version" "jaxlib==$version" numpy scikit-learn >&2; then
+    echo "tests/jax/jax.sh: JAX $version could not be installed into $folder: pip says above why; it needs a package index that it can" \
+      "reach (pip config), or set RUEDA_JAX to a folder that has jax-${version%.*} already" >&2
+    exit 1
+  fi
   touch "$folder/complete"
 fi
 echo "$folder/bin/python"
