@@ -4,7 +4,7 @@
 Run as: dead_test.py ROOT. What only tests use belongs to the tests. C++ is read by names: a function is alive when its name
 stands in code that is alive itself, so one of two functions with the same name may be dead and not found. Alive from the start
 are main(), constructors, destructors, operators, macros, whatever stands outside functions, the public headers, and functions
-that override a library's. The first half of the tests plants dead code in strings and expects it to be found.
+that override a library's, or that it looks up by name. The first half of the tests plants dead code in strings and expects it to be found.
 """
 
 import ast
@@ -21,6 +21,8 @@ HEADER_SUFFIXES = (".h", ".hpp", ".cuh")
 SOURCE_SUFFIXES = (".cc", ".c", ".cu")
 PUBLIC = "client/include/"  # other people's programs call and include what is there
 PACKAGES = ("client/python/rueda/", "client/python/rueda_autoload/")
+PACKAGE = "client/python/rueda/"
+LOOKED_UP = re.compile(r"(MPIABI|MPIXABI|mpiwrapper)_")  # jaxlib looks these functions up by name; tests/jax/mpi_names_test.py has the list
 
 # These functions are called by nothing in the product, and each says why it is there all the same. An entry that is not needed
 # fails.
@@ -203,6 +205,7 @@ def dead_functions(files):
         if path.startswith(PUBLIC):
             alive.update(function.name for function in found)
             alive.update(function.name + "()" for function in found)
+        alive.update(function.name for function in found if LOOKED_UP.match(function.name))
     ours = {function.name for function in functions if not function.overrides and not function.is_qualified}
     alive.update(function.name + "()" for function in functions if function.overrides and function.name not in ours)
     by_use = collections.defaultdict(list)

@@ -131,6 +131,7 @@ ROOMS = (
         ("api", "wire request session", "The C functions, and the one session of the process.")),
     ("client/jax/xla/", (*PUBLIC_CLIENT, "client/jax/"), "librueda_jax.so: the handlers that XLA calls for rueda.jax."),
     ("client/jax/", ("daemon/base/",), "What those handlers need that knows nothing of XLA: threads for completions, places of calls, large pages."),
+    ("client/mpi/", (*PUBLIC_CLIENT, "daemon/base/", "client/jax/large_pages.h"), "librueda_mpi.so: the part of MPI that an unmodified jaxlib calls."),
     ("client/tensorflow/", PUBLIC_CLIENT, "librueda_tensorflow.so: TensorFlow's ops over librueda, by its C API."),
     *rooms_of(
         PACKAGE, (),

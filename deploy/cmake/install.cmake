@@ -25,7 +25,7 @@ install(FILES ${PROJECT_SOURCE_DIR}/deploy/systemd/rueda-tmpfiles.conf DESTINATI
 install(FILES ${PROJECT_SOURCE_DIR}/deploy/systemd/ruedad.toml ${PROJECT_SOURCE_DIR}/deploy/systemd/ruedad-network.conf DESTINATION ${CMAKE_INSTALL_DOCDIR}
         COMPONENT programs)
 
-install(TARGETS rueda rueda_tensorflow LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT client)
+install(TARGETS rueda rueda_tensorflow rueda_mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT client)
 if(RUEDA_BUILD_JAX)
   install(TARGETS rueda_jax LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT client)
 endif()

@@ -1,6 +1,10 @@
 # A wheel holds, beside the Python files (pyproject.toml), bin/ and lib/ in the package's folder, with every shared library that
 # the programs need but those of the C and C++ runtime.
-install(FILES $<TARGET_FILE:rueda> DESTINATION lib RENAME librueda.so COMPONENT wheel)
+# librueda has no version in its name there, as the package is one version of everything, and a wheel has no symbolic links: librueda_mpi
+# is loaded by jaxlib, perhaps before Python has loaded librueda, and finds it beside itself by that name.
+set_property(TARGET rueda PROPERTY VERSION)
+set_property(TARGET rueda PROPERTY SOVERSION)
+install(TARGETS rueda rueda_mpi LIBRARY DESTINATION lib COMPONENT wheel)
 if(RUEDA_BUILD_JAX)
   install(TARGETS rueda_jax LIBRARY DESTINATION lib COMPONENT wheel)
 endif()

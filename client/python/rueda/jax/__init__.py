@@ -30,6 +30,7 @@ if tuple(jax.__version_info__) < _OLDEST:
 
 from . import _cluster  # noqa: E402, F401  tells JAX of ruedarun
 from ._job import init, rueda_error, rueda_errors  # noqa: E402
+from ._mpi import mpi_environment  # noqa: E402
 from ._ops import allgather, allreduce, alltoall, broadcast, grouped_allreduce, reducescatter  # noqa: E402
 from ._trees import average_gradients, broadcast_parameters  # noqa: E402
 
@@ -37,6 +38,6 @@ __all__ = [
     "Adasum", "Average", "HorovodInternalError", "Max", "Min", "ProcessSet", "Product", "ReduceOp", "RuedaError", "RuedaInternalError",
     "RuedaTimeoutError", "Sum", "add_process_set", "allgather", "allreduce", "alltoall", "average_gradients", "barrier", "broadcast",
     "broadcast_parameters", "cross_rank", "cross_size", "first_nonfinite", "global_process_set", "grouped_allreduce", "hosts_changed",
-    "init", "is_initialized", "local_rank", "local_size", "node_id", "rank", "reducescatter", "remove_process_set", "rueda_error",
-    "rueda_errors", "shutdown", "size", "start_timeline", "stats", "stop_timeline",
+    "init", "is_initialized", "local_rank", "local_size", "mpi_environment", "node_id", "rank", "reducescatter", "remove_process_set",
+    "rueda_error", "rueda_errors", "shutdown", "size", "start_timeline", "stats", "stop_timeline",
 ]

@@ -30,7 +30,12 @@ def candidates() -> List[str]:
     chosen = os.environ.get("RUEDA_JAX_LIBRARY")
     if chosen:
         return [chosen]
-    return [str(Path(path).parent / _NAME) for path in _library.candidates() if os.path.isabs(path)] + [_NAME]
+    return beside_librueda(_NAME)
+
+
+def beside_librueda(name: str) -> List[str]:
+    """Returns the paths that a library of this name has if it lies beside librueda, and its name, for the system's paths."""
+    return [str(Path(path).parent / name) for path in _library.candidates() if os.path.isabs(path)] + [name]
 
 
 def register() -> None:
