@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Measures an all-reduce of float32 in JAX, of ranks on one node: in a compiled program and eagerly through rueda.jax, and beside them,
-in the same run and in turn, JAX's own psum over Gloo. The output is Markdown: medians over the rounds of what an all-reduce takes on the
-slowest rank, and Gloo's time over Rueda's.
+in the same run and in turn, JAX's own psum through librueda_mpi and over Gloo. The output is Markdown: medians over the rounds of what an
+all-reduce takes on the slowest rank, and Gloo's time over Rueda's.
 
     bench/jax_allreduce.py "$(tests/jax/jax.sh newest)"          # the Python of an environment that has JAX
     bench/jax_allreduce.py "$(tests/jax/jax.sh newest)" --sizes 1M 64M --ranks 4 --rounds 9
@@ -18,7 +18,7 @@ from collections import defaultdict
 
 from comparing.training_jobs import ROOT, JobError, bare_parser_of, report, ruedarun, run_job
 
-WAYS = {"rueda": "rueda.jax, compiled", "rueda-eager": "rueda.jax, eager", "gloo": "psum over Gloo"}
+WAYS = {"rueda": "rueda.jax, compiled", "rueda-eager": "rueda.jax, eager", "mpi": "psum through librueda_mpi", "gloo": "psum over Gloo"}
 SUFFIXES = {"": 1, "K": 1 << 10, "M": 1 << 20}
 
 
@@ -34,7 +34,9 @@ def run(options, size, way):
     """Returns what an all-reduce takes on the slowest rank, in seconds."""
     command = [*ruedarun(options), options.python, str(ROOT / "bench" / "jax_allreduce_rank.py"), way, str(bytes_of(size)),
                str(options.steps)]
-    said = run_job(command, options, f"{size}, {way}")
+    # jaxlib reads this one while it is imported.
+    library = {"MPITRAMPOLINE_LIB": str(options.build / "lib" / "librueda_mpi.so")} if way == "mpi" else None
+    said = run_job(command, options, f"{size}, {way}", library)
     times = [json.loads(line)["seconds"] for line in re.findall(r"^\{.*\}$", said, re.MULTILINE)]
     if len(times) != options.ranks:
         raise JobError(f"{size}, {way}: {len(times)} of {options.ranks} ranks have printed a result:\n{said}")
@@ -55,12 +57,13 @@ def measure(options):
 
 def table(times, sizes):
     """Returns the medians, and Gloo's over Rueda's, as Markdown."""
-    lines = ["| size of a rank's array | " + " | ".join(WAYS.values()) + " | Gloo over compiled | Gloo over eager |",
-             "|---" * (len(WAYS) + 3) + "|"]
+    lines = ["| size of a rank's array | " + " | ".join(WAYS.values()) + " | Gloo over compiled | Gloo over eager | Gloo over librueda_mpi |",
+             "|---" * (len(WAYS) + 4) + "|"]
     for size in sizes:
         medians = {way: statistics.median(times[size, way]) for way in WAYS}
         lines.append(f"| {size} | " + " | ".join(f"{one * 1e3:.3f} ms" for one in medians.values()) +
-                     f" | {medians['gloo'] / medians['rueda']:.1f} × | {medians['gloo'] / medians['rueda-eager']:.1f} × |")
+                     f" | {medians['gloo'] / medians['rueda']:.1f} × | {medians['gloo'] / medians['rueda-eager']:.1f} ×"
+                     f" | {medians['gloo'] / medians['mpi']:.1f} × |")
     return "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""A rank of bench/jax_allreduce.py: jax_allreduce_rank.py rueda|rueda-eager|gloo BYTES STEPS. Prints what an all-reduce has taken, on
+"""A rank of bench/jax_allreduce.py: jax_allreduce_rank.py rueda|rueda-eager|mpi|gloo BYTES STEPS. Prints what an all-reduce has taken, on
 average, as JSON; fails if a result is wrong."""
 
 import json
@@ -27,8 +27,8 @@ def over_rueda(count, is_eager):
     return lambda: step(x), hvd.barrier
 
 
-def over_gloo(count):
-    """Returns the same, by psum between the processes."""
+def by_psum(count):
+    """Returns the same, by psum between the processes, over Gloo or librueda_mpi."""
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
     shard_map = getattr(jax, "shard_map", None)
     if shard_map is None:
@@ -42,11 +42,12 @@ def over_gloo(count):
 
 def main():
     way, count, steps = sys.argv[1], int(sys.argv[2]) // 4, int(sys.argv[3])
-    if way == "gloo":
-        jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    has_psum = way in ("gloo", "mpi")
+    if has_psum:
+        jax.config.update("jax_cpu_collectives_implementation", way)
         jax.distributed.initialize()
     hvd.init()
-    step, barrier = over_gloo(count) if way == "gloo" else over_rueda(count, way == "rueda-eager")
+    step, barrier = by_psum(count) if has_psum else over_rueda(count, way == "rueda-eager")
     for _ in range(WARMUP):
         result = jax.block_until_ready(step())
     barrier()
@@ -60,7 +61,7 @@ def main():
         sys.exit(f"{way}: a result is {values.ravel()[0]}, not {hvd.size()}")
     print(json.dumps({"seconds": seconds}), flush=True)
     hvd.shutdown()
-    if way == "gloo":
+    if has_psum:
         jax.distributed.shutdown()
 
 
