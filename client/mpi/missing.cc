@@ -2,6 +2,9 @@
 // something.
 #include <cstdio>
 #include <cstdlib>
+#include <string>
+
+#include <rueda/rueda.h>
 
 #include "client/mpi/constants.h"
 #include "client/mpi/errors.h"
