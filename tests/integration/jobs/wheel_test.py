@@ -97,7 +97,8 @@ class WheelTest(unittest.TestCase):
         self.assertRegex(os.path.basename(wheel), r"^rueda-\d+\.\d+\.\d+-py3-none-linux_\w+\.whl$")
         with zipfile.ZipFile(wheel) as archive:
             names = archive.namelist()
-        for name in ("bin/ruedad", "bin/ruedarun", "bin/ruedactl", "lib/librueda.so", "py.typed", "torch/__init__.py"):
+        for name in ("bin/ruedad", "bin/ruedarun", "bin/ruedactl", "lib/librueda.so", "lib/librueda_mpi.so", "py.typed",
+                     "torch/__init__.py"):
             self.assertIn(f"rueda/{name}", names)
         self.assert_has_every_package(names)
         self.assertFalse([name for name in names if "/libc.so" in name or "libstdc++" in name])
