@@ -21,7 +21,6 @@ HEADER_SUFFIXES = (".h", ".hpp", ".cuh")
 SOURCE_SUFFIXES = (".cc", ".c", ".cu")
 PUBLIC = "client/include/"  # other people's programs call and include what is there
 PACKAGES = ("client/python/rueda/", "client/python/rueda_autoload/")
-PACKAGE = "client/python/rueda/"
 LOOKED_UP = re.compile(r"(MPIABI|MPIXABI|mpiwrapper)_")  # jaxlib looks these functions up by name; tests/jax/mpi_names_test.py has the list
 
 # These functions are called by nothing in the product, and each says why it is there all the same. An entry that is not needed

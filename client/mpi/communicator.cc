@@ -133,7 +133,6 @@ int Communicator::reduce_scatter(const void* input, void* output, const int* cou
   return finish(submitted, handle);
 }
 
-#ifdef RUEDA_ANY_SOURCE
 int Communicator::send(const void* data, int64_t count, Type type, int place, int tag,
                        rueda_handle* handle) const {
   if (const int problem = check_place(place); problem != MPIABI_SUCCESS) return problem;
@@ -161,6 +160,5 @@ int Communicator::check_place(int place) const {
   return error_of(MPIABI_ERR_RANK, "the communicator has ranks 0 to " + std::to_string(size() - 1) +
                                        ", and " + std::to_string(place) + " is none of them");
 }
-#endif
 
 }  // namespace rueda::mpi

@@ -41,7 +41,6 @@ class Communicator {
   int reduce_scatter(const void* input, void* output, const int* counts, Type type,
                      Operator op) const;
 
-#ifdef RUEDA_ANY_SOURCE
   // Returns 0 if there is such a place, or an error.
   int check_place(int place) const;
   // Begin to send to, or to receive from, a place. Messages between two ranks with the same tag
@@ -49,7 +48,6 @@ class Communicator {
   int send(const void* data, int64_t count, Type type, int place, int tag,
            rueda_handle* handle) const;
   int receive(void* data, int64_t count, Type type, int place, int tag, rueda_handle* handle) const;
-#endif
 
  private:
   std::string name_of(const char* what, const Type& type, const char* op, int64_t count) const;

@@ -180,7 +180,6 @@ RUEDA_MPI_API int MPIABI_Reduce_scatter(const void* input, void* output, const i
                                 : found->reduce_scatter(input, output, counts, *type, *operation);
 }
 
-#ifdef RUEDA_ANY_SOURCE
 // A request is a handle of librueda, which is never 0, as MPI_REQUEST_NULL is.
 static_assert(sizeof(Handle) == sizeof(rueda_handle));
 
@@ -227,6 +226,5 @@ RUEDA_MPI_API int MPIABI_Sendrecv(const void* sent, int send_count, Handle send_
   const int sent_code = MPIABI_Wait(&send, nullptr);
   return first_of(code, sent_code, MPIABI_Wait(&receive, nullptr));
 }
-#endif
 
 }  // extern "C"

@@ -4,8 +4,6 @@
 #include <cstdlib>
 #include <string>
 
-#include <rueda/rueda.h>
-
 #include "client/mpi/constants.h"
 #include "client/mpi/errors.h"
 
@@ -29,12 +27,6 @@ extern "C" {
 #define RUEDA_MPI_DEFINE(name) \
   RUEDA_MPI_API int MPIABI_##name() { return refuse("MPI_" #name); }
 RUEDA_MPI_MISSING(RUEDA_MPI_DEFINE)
-#ifndef RUEDA_ANY_SOURCE
-RUEDA_MPI_DEFINE(Isend)
-RUEDA_MPI_DEFINE(Irecv)
-RUEDA_MPI_DEFINE(Wait)
-RUEDA_MPI_DEFINE(Sendrecv)
-#endif
 #undef RUEDA_MPI_DEFINE
 
 // What these return cannot say that it is an error, so they end the process.

@@ -23,7 +23,6 @@ if hasattr(jax, "shard_map"):
 else:
     from jax.experimental.shard_map import shard_map
 
-HAS_MESSAGES = os.environ.get("RUEDA_TEST_MESSAGES") != "0"  # without, there is no all_to_all and no ppermute
 RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 jax.distributed.initialize(f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}", SIZE, RANK)
 assert (jax.process_index(), jax.device_count(), jax.local_device_count()) == (RANK, SIZE, 1)
@@ -65,14 +64,10 @@ def collectives():
         if dtype != np.complex64:
             same(run(lambda x: jax.lax.pmax(x, "x"), mesh, whole, P("x"), P()), whole.max(0)[None])
             same(run(lambda x: jax.lax.pmin(x, "x"), mesh, whole, P("x"), P()), whole.min(0)[None])
-        if not HAS_MESSAGES:
-            continue
         parts = run(lambda x: jax.lax.all_to_all(x[0], "x", 0, 0, tiled=True), mesh, whole, P("x"), P("x"))
         same(parts, np.concatenate([whole[rank, 2 * RANK:2 * RANK + 2] for rank in range(SIZE)]))
         ring = [(rank, (rank + 1) % SIZE) for rank in range(SIZE)]
         same(run(lambda x: jax.lax.ppermute(x, "x", ring), mesh, whole, P("x"), P("x")), whole[(RANK - 1) % SIZE][None])
-    if not HAS_MESSAGES:
-        return
     # A rank that nobody sends to has zeros.
     whole = values_of((SIZE, 5), np.float32)
     same(run(lambda x: jax.lax.ppermute(x, "x", [(0, SIZE - 1)]), mesh, whole, P("x"), P("x")),
@@ -106,8 +101,7 @@ def mesh():
             same(run(lambda x: jax.lax.all_gather(x[0, 0], axis)[None, None], grid, whole, both, both)[0, 0], of_axis)
             same(run(lambda x: jax.lax.psum_scatter(x[0, 0], axis, tiled=True)[None, None], grid, whole, both, both)[0, 0],
                  of_axis.sum(0)[at:at + 1])
-            if HAS_MESSAGES:
-                same(run(lambda x: jax.lax.ppermute(x, axis, [(0, 1), (1, 0)]), grid, whole, both, both)[0, 0], of_axis[1 - at])
+            same(run(lambda x: jax.lax.ppermute(x, axis, [(0, 1), (1, 0)]), grid, whole, both, both)[0, 0], of_axis[1 - at])
         same(run(lambda x: jax.lax.psum(x, ("row", "column")), grid, whole, both, both)[0, 0], whole.sum((0, 1)))
         same(run(lambda x: jax.lax.all_gather(x[0, 0], ("row", "column"))[None, None], grid, whole, both, both)[0, 0],
              whole.reshape(4, 2, 6))

@@ -14,9 +14,6 @@ PYTHON = os.environ.get("RUEDA_TEST_PYTHON", harness.PYTHON)
 HAS_JAX = subprocess.run([PYTHON, "-c", "import jax.ffi"], capture_output=True, check=False).returncode == 0
 LIBRARY = os.path.join(BUILD, "lib", "librueda_mpi.so")
 OVER_RUEDA = {"JAX_CPU_COLLECTIVES_IMPLEMENTATION": "mpi", "MPITRAMPOLINE_LIB": LIBRARY}
-if "rueda_send_async" not in subprocess.run(["nm", "-D", os.path.join(BUILD, "lib", "librueda.so")], capture_output=True, text=True,
-                                            check=True).stdout:
-    OVER_RUEDA["RUEDA_TEST_MESSAGES"] = "0"
 OVER_GLOO = {"JAX_CPU_COLLECTIVES_IMPLEMENTATION": "gloo"}
 DEATH_S = 10  # what a killed rank may cost the others until they know
 
