@@ -1,6 +1,6 @@
-// The names that jaxlib looks up when it loads this library; it leaves the process if one is missing.
-// The MPI that it was built with, MPItrampoline 5.3, takes them from $MPITRAMPOLINE_LIB, each with
-// the prefix MPIABI_. Versions 0.5.3 and 0.10.2 look up the same ones, and
+// The names that jaxlib looks up when it loads this library; it leaves the process if one is
+// missing. The MPI that it was built with, MPItrampoline 5.3, takes them from $MPITRAMPOLINE_LIB,
+// each with the prefix MPIABI_. Versions 0.5.3 and 0.10.2 look up the same ones, and
 // tests/jax/mpi_names_test.py compares them with these. What jaxlib calls is in functions.cc.
 #pragma once
 
