@@ -117,7 +117,7 @@ TEST_F(TransfersTest, UnlikeOnesEndBothRanksWithTheNamesOfBoth) {
                                        HasSubstr("receives 4 float64 (32 bytes)")));
     }
     EXPECT_EQ(job_->state(0), JobState::kRunning);
-    EXPECT_TRUE(job_->node(1).transfers.empty());
+    EXPECT_TRUE(job_->node(job_->home(1)).transfers.empty());
   }
 }
 

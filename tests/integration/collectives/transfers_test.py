@@ -30,7 +30,8 @@ class TransfersTest(IntegrationTest):
         daemons, _ = self.run_job([2, 2], *ALL)
         for daemon in daemons:
             self.assertEqual(daemon.metric("rueda_job_failures_total"), 0)
-            self.assertNotIn("unlocked", daemon.output())
+            self.assertIn("locked from operation", daemon.output())
+            self.assertNotRegex(daemon.output(), "unlocked before operation \\d+: (?!.*leaves the job)")
 
     def test_on_three_nodes_with_protected_data(self):
         self.run_job([1, 2, 1], "ring", "many", "any_source", daemon_flags=["--data-protection", "encrypt"])
