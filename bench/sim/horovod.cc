@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "bench/sim/fabric.h"
 
@@ -10,23 +11,22 @@ namespace {
 
 // Says how a mode's background threads behave.
 struct Threads {
-  Delay after_spin;     // of a thread that has not slept since the last round
-  Delay after_sleep;    // of a thread that has slept since then
-  double slowdown = 0;  // of the process's other threads while this one spins, in the LIS window
-  double longer_compute = 0;  // of work in the LIS window, because cores are taken away
+  Delay oversleep;            // of a thread that has slept
+  double slowdown = 0;        // of the process's other threads while this one spins, in the window
+  double longer_compute = 0;  // of work in the window, because a core is taken away
 };
 
 Threads threads_of(const RunSpec& spec) {
   const Parameters& p = spec.parameters;
+  const Delay prompt{1, p.own_core_delay_us / 1e3, p.longest_delay_ms};
   if (spec.mode == Mode::kScp) {
-    const Delay own{1, p.own_core_delay_us / 1e3, p.longest_delay_ms};
     const double cores = static_cast<double>(p.cores) / spec.gpus_per_node;
-    return {own, own, 0, 1 / (cores - 1)};
+    return {prompt, 0, 1 / (cores - 1)};
   }
-  return {{p.preempted, p.spun_delay_ms, p.longest_delay_ms},
-          {p.preempted, p.slept_delay_ms, p.longest_delay_ms},
-          p.spin_slowdown,
-          0};
+  // A fair scheduler lets a thread run at once that has used less than its share, so one that never
+  // spins does not oversleep.
+  if (spec.mode == Mode::kNonblocking || spec.mode == Mode::kTopo) return {prompt, 0, 0};
+  return {{p.oversleeps, p.oversleep_ms, p.longest_delay_ms}, p.spin_slowdown, 0};
 }
 
 class Step {
@@ -35,90 +35,138 @@ class Step {
       : spec_(spec),
         p_(spec.parameters),
         random_(random),
-        fabric_(p_, spec.nodes()),
-        threads_(threads_of(spec)) {}
+        threads_(threads_of(spec)),
+        synchronisation_ms_(Fabric(p_, spec.nodes()).synchronisation_ms(spec.gpus)),
+        work_(draw_work(spec, threads_.longer_compute, random)),
+        launches_(work_.needs_ms) {}
 
   StepTimes run();
 
  private:
-  // These return the moment at which all ranks know that all gradients are ready.
-  double blocking_rounds(double work_ms);
-  double nonblocking_rounds(double work_ms);
+  // These set launches_.
+  void blocking_rounds();
+  void nonblocking_rounds();
+  void cycles_without_rounds();
+
   void count_round();
-  double synchronisation_ms() const { return fabric_.synchronisation_ms(spec_.gpus); }
+  double spin(double done, double spins_ms) const;
 
   const RunSpec& spec_;
   const Parameters& p_;
   Random& random_;
-  const Fabric fabric_;
   const Threads threads_;
+  const double synchronisation_ms_;
+  const Work work_;
+  std::vector<double> launches_;  // when each rank launches its data operations
   StepTimes times_;
 };
 
 void Step::count_round() {
   // The bits go up and down a binomial tree over all ranks; the root has a link for each of its
-  // rounds.
+  // rounds. With `global-sleep` a number goes the same way afterwards.
   const double bits = static_cast<double>(spec_.network->tensors.size() + p_.flag_bits);
-  times_.order_messages += 2.0 * (spec_.gpus - 1);
-  times_.coordinator_bytes += 2.0 * rounds_of_tree(spec_.gpus) * 8 * std::ceil(bits / 64);
+  const double words = std::ceil(bits / 64) + (spec_.mode == Mode::kGlobalSleep ? 1 : 0);
+  times_.order_messages += (spec_.mode == Mode::kGlobalSleep ? 4.0 : 2.0) * (spec_.gpus - 1);
+  times_.coordinator_bytes += 2.0 * rounds_of_tree(spec_.gpus) * 8 * words;
 }
 
-double Step::blocking_rounds(double work_ms) {
-  const double slow_rate = 1 / (1 + spec_.lis() * threads_.slowdown);
-  double now = 0;
-  // the data operations of the step before took longer than that
-  double last_round_ms = p_.cycle_ms;
-  bool ready = false;
-  for (;;) {
-    const double pause = spec_.mode == Mode::kGlobalSleep
-                             ? p_.global_sleep_ms
-                             : std::max(0.0, p_.cycle_ms - last_round_ms);
-    const Delay& delay = pause > 0 ? threads_.after_sleep : threads_.after_spin;
-    const double latest = delay.largest_of(spec_.gpus, random_);
-    const double usual = std::min(latest, delay.average());
-    const double spins_ms = latest - usual + synchronisation_ms();
-    // Most threads arrive after `usual` and spin until the latest has come; meanwhile the work
-    // beside them is slow. A gradient that is ready only then has missed the round.
-    work_ms -= pause + usual;
-    ready = ready || work_ms <= 0;
+// Returns how much work is done after a thread has spun beside it, if so much was done before.
+double Step::spin(double done, double spins_ms) const {
+  const double in_window = (work_.window_ms - done) * (1 + threads_.slowdown);
+  if (in_window <= 0) return done + spins_ms;
+  if (spins_ms <= in_window) return done + spins_ms / (1 + threads_.slowdown);
+  return work_.window_ms + spins_ms - in_window;
+}
+
+// Each thread sleeps for what its own last round has left of a cycle, wakes late, and spins in the
+// all-reduce until the last thread has come. So one that was late has not spun, sleeps for a whole
+// cycle, and the others, which have spun for longer than that, do not sleep at all: section III-D.
+void Step::blocking_rounds() {
+  const size_t ranks = launches_.size();
+  std::vector<double> done(ranks, 0);
+  std::vector<double> arrives(ranks);
+  // Moving the last step's data took longer than a cycle, so nobody sleeps before the first round.
+  // It begins anywhere in a cycle.
+  std::vector<double> last_round(ranks, p_.cycle_ms);
+  double now = random_.uniform() * p_.cycle_ms;
+  for (double& each : done) each = now;
+  const bool global = spec_.mode == Mode::kGlobalSleep;
+  const double ends_after = synchronisation_ms_ * (global ? 2 : 1);
+  for (bool ready = false; !ready;) {
+    const double longest_round = *std::max_element(last_round.begin(), last_round.end());
+    const double least_sleep = std::max(0.0, p_.cycle_ms - longest_round);
+    double last = 0;
+    ready = true;
+    for (size_t i = 0; i < ranks; ++i) {
+      const double sleep = global ? least_sleep : std::max(0.0, p_.cycle_ms - last_round[i]);
+      arrives[i] = sleep > 0 ? sleep + threads_.oversleep.draw(random_) : 0;
+      last = std::max(last, arrives[i]);
+      done[i] += arrives[i];
+      ready = ready && done[i] >= work_.needs_ms[i];
+    }
     count_round();
-    now += pause + latest + synchronisation_ms();
-    if (ready) return now;
-    work_ms -= spins_ms * slow_rate;
-    ready = work_ms <= 0;
-    last_round_ms = latest + synchronisation_ms();
+    const double length = last + ends_after;
+    for (size_t i = 0; i < ranks; ++i) {
+      last_round[i] = length - arrives[i];
+      done[i] = spin(done[i], last_round[i]);
+    }
+    now += length;
+  }
+  std::fill(launches_.begin(), launches_.end(), now);
+}
+
+// A round takes from the moment at which its last thread has begun it; each thread sees the end
+// when it wakes next, and begins another round then.
+void Step::nonblocking_rounds() {
+  const double phase = random_.uniform() * p_.cycle_ms;
+  for (double& each : launches_) each = phase;
+  for (bool ready = false; !ready;) {
+    double last = 0;
+    ready = true;
+    for (size_t i = 0; i < launches_.size(); ++i) {
+      last = std::max(last, launches_[i]);
+      ready = ready && launches_[i] >= work_.needs_ms[i];
+    }
+    count_round();
+    for (double& wakes : launches_) {
+      do {
+        wakes += p_.cycle_ms + threads_.oversleep.draw(random_);
+      } while (wakes < last + synchronisation_ms_);
+    }
   }
 }
 
-double Step::nonblocking_rounds(double work_ms) {
-  double now = 0;
-  for (;;) {
-    const double latest = threads_.after_sleep.largest_of(spec_.gpus, random_);
-    const bool ready = now + p_.cycle_ms >= work_ms;
-    count_round();
-    now += p_.cycle_ms + latest + synchronisation_ms();
-    // Nobody waits inside a round: each thread sees its end when it wakes next, and the last thread
-    // does so after a whole cycle.
-    if (ready) return now + p_.cycle_ms + threads_.after_sleep.largest_of(spec_.gpus, random_);
+// The order is known: each thread looks once a cycle whether its own tensors are there.
+void Step::cycles_without_rounds() {
+  for (size_t i = 0; i < launches_.size(); ++i) {
+    double wakes = random_.uniform() * p_.cycle_ms;
+    while (wakes < work_.needs_ms[i]) wakes += p_.cycle_ms + threads_.oversleep.draw(random_);
+    launches_[i] = wakes;
   }
 }
 
 StepTimes Step::run() {
-  const double alone = compute_ms(spec_, images_per_gpu(spec_));
-  times_.compute_ms = alone * (1 + p_.compute_variation * largest_normal(spec_.gpus, random_));
-  const bool has_order = spec_.mode == Mode::kTopo;
-  for (const int64_t bytes : fused_bytes(*spec_.network, p_.fusion_bytes, !has_order)) {
-    if (spec_.gpus > 1) times_.data_ms += fabric_.allreduce_ms(bytes, spec_.gpus_per_node);
+  if (spec_.gpus > 1) {
+    switch (spec_.mode) {
+      case Mode::kNonblocking: nonblocking_rounds(); break;
+      case Mode::kTopo: cycles_without_rounds(); break;
+      default: blocking_rounds();
+    }
   }
-  const double held_up = 1 - std::pow(1 - p_.mover_delayed, spec_.gpus);
-  const double data = times_.data_ms * (1 + p_.mover_slowdown * held_up);
-  const double work = times_.compute_ms + alone * spec_.lis() * threads_.longer_compute;
-  double launched = work;
-  if (spec_.gpus > 1 && spec_.mode == Mode::kNonblocking) launched = nonblocking_rounds(work);
-  if (spec_.gpus > 1 && spec_.mode != Mode::kNonblocking && !has_order) {
-    launched = blocking_rounds(work);
+  const DataTimes data = data_times(spec_);
+  double sum = 0;
+  double last = 0;
+  for (const double launch : launches_) {
+    sum += launch;
+    last = std::max(last, launch);
   }
-  times_.step_ms = launched + data;
+  const double mean = sum / spec_.gpus;
+  times_.compute_ms = work_.mean_own_ms;
+  times_.background_ms = mean - work_.mean_own_ms;
+  times_.copy_ms = data.copy_ms;
+  times_.allreduce_ms = last - mean + data.allreduce_ms;
+  times_.data_ms = data.copy_ms + data.allreduce_ms;
+  times_.step_ms = last + times_.data_ms;
   return times_;
 }
 

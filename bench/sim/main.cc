@@ -6,6 +6,7 @@
 #include "bench/sim/fit.h"
 #include "bench/sim/options.h"
 #include "bench/sim/order_studies.h"
+#include "bench/sim/paper.h"
 #include "bench/sim/report.h"
 #include "bench/sim/sweep.h"
 
@@ -14,8 +15,8 @@ namespace {
 
 void print_fit(const Parameters& start) {
   const Parameters fitted = fit(start, FitTargets{});
-  std::printf("ring_hop_us = %.4f\nmover_slowdown = %.4f\nslept_delay_ms = %.4f\n",
-              fitted.ring_hop_us, fitted.mover_slowdown, fitted.slept_delay_ms);
+  std::printf("ring_hop_us = %.4f\noversleep_ms = %.4f\nheld_up_ms = %.4f\n", fitted.ring_hop_us,
+              fitted.oversleep_ms, fitted.held_up_ms);
 }
 
 void print(const std::string& study, const RunResult& result, bool json) {
@@ -37,7 +38,11 @@ void sweep(const Options& options) {
   };
   sweep_sizes(options.spec, found);
   sweep_variations(options.spec, found);
+  sweep_undisturbed(options.spec, found);
   sweep_beyond(options.spec, found);
+  if (options.json) {
+    for (const PaperValue& value : paper_values()) print_line(to_json(value));
+  }
   study_first_steps(options.spec.parameters, print_line);
   study_fan_in(options.spec.parameters, print_line);
   study_loss(options.spec.parameters, print_line);

@@ -128,7 +128,7 @@ std::vector<int64_t> inception3() {
   return t.take();
 }
 
-// Speeds of ResNet-50, ResNet-152, Inception-v3, VGG-16 and AlexNet, and all batches, are from
+// Speeds of ResNet-50, ResNet-152, Inception-v3, VGG-16 and AlexNet, and their batches, are from
 // TensorFlow's "Benchmarks" guide: one P100 of a DGX-1, synthetic data. The other speeds are
 // estimated by multiply-adds an image (4.1e9 ResNet-50, 7.8e9 ResNet-101, 11.5e9 ResNet-152, 3.6e9
 // ResNet-34, 1.8e9 ResNet-18, 5.7e9 Inception-v3, 1.5e9 GoogLeNet): ResNet-101 between its

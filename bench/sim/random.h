@@ -1,7 +1,4 @@
-// Draws pseudo-random numbers that are the same on every machine, and the latest of many for the
-// price of one: the maximum of n independent draws has the distribution function F^n, so u^(1/n)
-// put into the inverse of F is a draw of the maximum (David and Nagaraja 2003, "Order Statistics",
-// section 2.1).
+// Draws pseudo-random numbers that are the same on every machine.
 #pragma once
 
 #include <algorithm>
@@ -24,8 +21,11 @@ class Random {
     z ^= z >> 31;
     return (static_cast<double>(z >> 11) + 0.5) / 9007199254740992.0;  // 2^53
   }
-  // Returns the largest of n uniform numbers, n >= 1.
-  double largest_uniform(int64_t n) { return std::pow(uniform(), 1.0 / static_cast<double>(n)); }
+  // Returns a number of a standard normal distribution (Box and Muller 1958).
+  double normal() {
+    const double radius = std::sqrt(-2 * std::log(uniform()));
+    return radius * std::cos(2 * M_PI * uniform());
+  }
 
  private:
   uint64_t state_;
@@ -46,18 +46,7 @@ struct Delay {
   double average() const {
     return mean == 0 ? 0 : probability * mean * (1 - std::exp(-longest / mean));
   }
-  double largest_of(int64_t n, Random& random) const { return quantile(random.largest_uniform(n)); }
+  double draw(Random& random) const { return quantile(random.uniform()); }
 };
-
-// Returns the largest of n draws of a standard normal distribution, for n >= 2 (Hall 1979, "On the
-// rate of convergence of normal extremes": Gumbel's distribution with these constants), and 0 for n
-// = 1.
-inline double largest_normal(int64_t n, Random& random) {
-  const double u = random.uniform();
-  if (n < 2) return 0;
-  const double b = std::sqrt(2 * std::log(static_cast<double>(n)));
-  const double at = b - (std::log(std::log(static_cast<double>(n))) + std::log(4 * M_PI)) / (2 * b);
-  return std::max(0.0, at - std::log(-std::log(u)) / b);
-}
 
 }  // namespace rueda::scale

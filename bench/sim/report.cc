@@ -26,6 +26,9 @@ nlohmann::ordered_json to_json(const RunResult& result) {
           {"model", spec.network->name},
           {"step_ms", result.mean.step_ms},
           {"compute_ms", result.mean.compute_ms},
+          {"background_ms", result.mean.background_ms},
+          {"copy_ms", result.mean.copy_ms},
+          {"allreduce_ms", result.mean.allreduce_ms},
           {"data_ms", result.mean.data_ms},
           {"coordination_ms", result.mean.coordination_ms()},
           {"coordination_share", result.coordination_share()},
@@ -34,6 +37,13 @@ nlohmann::ordered_json to_json(const RunResult& result) {
           {"images_per_s", result.images_per_s},
           {"vs_linear", result.vs_linear},
           {"vs_baseline", result.vs_baseline}};
+}
+
+nlohmann::ordered_json to_json(const PaperValue& value) {
+  return {{"study", "paper"},           {"figure", value.figure},        {"section", value.section},
+          {"quantity", value.quantity}, {"network", value.network},      {"of_mode", value.mode},
+          {"strong", value.strong},     {"over", to_string(value.over)}, {"low", value.low},
+          {"high", value.high}};
 }
 
 std::string table_head() {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 
+#include "bench/sim/fabric.h"
 #include "bench/sim/horovod.h"
 #include "bench/sim/service.h"
 #include "daemon/core/messages/fusion.h"
@@ -33,21 +34,21 @@ uint64_t seed_of(const RunSpec& spec) {
   return seed ^ static_cast<uint64_t>(spec.network - networks().data());
 }
 
+constexpr double StepTimes::*kFields[] = {
+    &StepTimes::step_ms,        &StepTimes::compute_ms,       &StepTimes::background_ms,
+    &StepTimes::copy_ms,        &StepTimes::allreduce_ms,     &StepTimes::data_ms,
+    &StepTimes::order_messages, &StepTimes::coordinator_bytes};
+
 StepTimes mean_of_steps(const RunSpec& spec) {
   Random random(seed_of(spec));
   StepTimes sum;
   for (int step = 0; step < spec.steps; ++step) {
     const StepTimes one =
         is_service(spec.mode) ? service_step(spec, random) : horovod_step(spec, random);
-    sum.step_ms += one.step_ms;
-    sum.compute_ms += one.compute_ms;
-    sum.data_ms += one.data_ms;
-    sum.order_messages += one.order_messages;
-    sum.coordinator_bytes += one.coordinator_bytes;
+    for (const auto field : kFields) sum.*field += one.*field;
   }
-  const double steps = spec.steps;
-  return {sum.step_ms / steps, sum.compute_ms / steps, sum.data_ms / steps,
-          sum.order_messages / steps, sum.coordinator_bytes / steps};
+  for (const auto field : kFields) sum.*field /= spec.steps;
+  return sum;
 }
 
 double images_per_s(const RunSpec& spec, const StepTimes& mean) {
@@ -80,7 +81,7 @@ const std::vector<Mode>& all_modes() {
 bool is_service(Mode mode) { return mode == Mode::kCached || mode == Mode::kLocked; }
 
 double images_per_gpu(const RunSpec& spec) {
-  if (!spec.strong) return spec.network->batch;
+  if (!spec.strong) return spec.parameters.weak_batch;
   return static_cast<double>(spec.parameters.strong_global_batch) / spec.gpus;
 }
 
@@ -91,11 +92,48 @@ double compute_ms(const RunSpec& spec, double images) {
   return whole * (fixed + (1 - fixed) * images / network.batch);
 }
 
-std::vector<int64_t> fused_bytes(const Network& network, int64_t threshold, bool look_ahead) {
+DataTimes data_times(const RunSpec& spec) {
+  if (spec.gpus == 1) return {};
+  const Parameters& p = spec.parameters;
+  const Fabric fabric(p, spec.nodes());
+  DataTimes times;
+  const bool look_ahead = spec.mode != Mode::kTopo;
+  for (const int64_t bytes :
+       fused_bytes(*spec.network, p.fusion_bytes, look_ahead, p.gradient_bytes)) {
+    times.allreduce_ms += fabric.allreduce_ms(bytes, spec.gpus_per_node);
+    // Into the buffer and back; each copy reads and writes.
+    times.copy_ms += 4 * static_cast<double>(bytes) / 1e6 / p.memory_GBps;
+  }
+  times.copy_ms += 2 * static_cast<double>(spec.network->tensors.size()) * p.copy_us / 1e3;
+  return times;
+}
+
+Work draw_work(const RunSpec& spec, double longer, Random& random) {
+  const Parameters& p = spec.parameters;
+  const double alone = compute_ms(spec, images_per_gpu(spec));
+  const Delay held_up{spec.held_up ? p.held_up * spec.lis() : 0, p.held_up_ms, p.longest_delay_ms};
+  Work work;
+  work.window_ms = alone * spec.lis();
+  work.needs_ms.reserve(static_cast<size_t>(spec.gpus));
+  double sum = 0;
+  for (int rank = 0; rank < spec.gpus; ++rank) {
+    const double own = alone * (1 + p.compute_variation * random.normal());
+    sum += own;
+    // A process alone moves nothing, so there is nothing that it could be late for.
+    const double late = spec.gpus > 1 ? held_up.quantile(random.uniform()) : 0;
+    work.needs_ms.push_back(own + late + work.window_ms * longer);
+  }
+  work.mean_own_ms = sum / spec.gpus;
+  return work;
+}
+
+std::vector<int64_t> fused_bytes(const Network& network, int64_t threshold, bool look_ahead,
+                                 int width) {
   std::deque<core::FusionUnit> queue;
   for (auto tensor = network.tensors.rbegin(); tensor != network.tensors.rend(); ++tensor) {
     core::TensorDescriptor descriptor;
     descriptor.shape = {*tensor};
+    descriptor.dtype = width == 2 ? DType::kFloat16 : DType::kFloat32;
     queue.push_back({{std::make_shared<const core::TensorDescriptor>(std::move(descriptor))}});
   }
   std::vector<int64_t> batches;
@@ -122,7 +160,8 @@ std::vector<int64_t> fused_bytes(const Network& network, int64_t threshold, bool
 RunResult run(const RunSpec& spec, double baseline_images_per_s) {
   RunResult result{spec, mean_of_steps(spec)};
   result.images_per_s = images_per_s(spec, result.mean);
-  const double alone = spec.network->batch / compute_ms(spec, spec.network->batch) * 1e3;
+  const double images = spec.parameters.weak_batch;
+  const double alone = images / compute_ms(spec, images) * 1e3;
   result.vs_linear = result.images_per_s / (alone * spec.gpus);
   result.vs_baseline = result.images_per_s / baseline_images_per_s;
   return result;

@@ -9,6 +9,7 @@
 
 #include "bench/sim/networks.h"
 #include "bench/sim/parameters.h"
+#include "bench/sim/random.h"
 
 namespace rueda::scale {
 
@@ -38,22 +39,30 @@ struct RunSpec {
   uint64_t seed = 1;
   bool strong = false;    // the batch of all GPUs together is constant, not that of one GPU
   double lis_change = 0;  // is added to the network's window
+  // Whether the input pipeline holds up graph scheduling. Without it a training process has no
+  // imbalance but that of the GPUs and of the background threads.
+  bool held_up = true;
   Parameters parameters;
 
   double lis() const { return network->lis + lis_change; }
   int nodes() const { return (gpus + gpus_per_node - 1) / gpus_per_node; }
 };
 
-// Holds the times of one step. compute_ms is that of the slowest GPU, if nothing but its own work
-// kept it; data_ms is that of the all-reduces, if nothing held them up. The rest of the step is
-// coordination, so every wait counts as coordination, wherever it is spent.
+// Holds the times of one step, as the mean GPU sees them: its own work, if nothing disturbs it;
+// then the background thread's time, until the GPU's own data operations are launched; then copies
+// into the fusion buffer and back; then the all-reduces, with the wait for GPUs that launch later.
+// These four make up the step, as in figures 4, 5 and 11 of the paper.
 struct StepTimes {
   double step_ms = 0;
   double compute_ms = 0;
-  double data_ms = 0;
+  double background_ms = 0;
+  double copy_ms = 0;
+  double allreduce_ms = 0;
+  double data_ms = 0;  // copies and all-reduces, if nothing holds them up
   double order_messages = 0;
   double coordinator_bytes = 0;  // bytes that the coordinator sends and receives
 
+  // Every wait counts as coordination, wherever it is spent.
   double coordination_ms() const { return step_ms - compute_ms - data_ms; }
 };
 
@@ -71,9 +80,26 @@ struct RunResult {
 // Returns the time of one GPU that nothing disturbs, by the images that it has in a step.
 double compute_ms(const RunSpec& spec, double images);
 double images_per_gpu(const RunSpec& spec);
-// Returns the sizes of the batches of fused gradients, in bytes, from the last layer's on.
-// `look_ahead` says whether a batch may take a later tensor past one that does not fit.
-std::vector<int64_t> fused_bytes(const Network& network, int64_t threshold, bool look_ahead);
+// Returns the time of copies into the fusion buffer and back, and of the all-reduces, if all GPUs
+// launch them at once; both are 0 for one GPU.
+struct DataTimes {
+  double copy_ms = 0;
+  double allreduce_ms = 0;
+};
+DataTimes data_times(const RunSpec& spec);
+// Holds the work of all ranks in a step, in milliseconds of virtual time from its beginning.
+struct Work {
+  std::vector<double> needs_ms;  // until a rank's gradients are there, if no thread spins beside it
+  double mean_own_ms = 0;        // of the GPUs' own part of it, over the ranks
+  double window_ms = 0;          // how much, at the beginning, is in the window of susceptibility
+};
+// Draws a step's work. `longer` is how much longer work in the window takes, as a share.
+Work draw_work(const RunSpec& spec, double longer, Random& random);
+// Returns the sizes of the batches of fused gradients, in bytes, from the last layer's on, of
+// elements that have `width` bytes (2 or 4). `look_ahead` says whether a batch may take a later
+// tensor past one that does not fit.
+std::vector<int64_t> fused_bytes(const Network& network, int64_t threshold, bool look_ahead,
+                                 int width);
 
 // Runs the simulation. Equal specs give equal results.
 RunResult run(const RunSpec& spec);

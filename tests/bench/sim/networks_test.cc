@@ -38,8 +38,11 @@ TEST(NetworksTest, EachHasAllThatIsNeeded) {
 TEST(NetworksTest, FusionLosesNothing) {
   for (const Network& network : networks()) {
     for (const bool look_ahead : {true, false}) {
-      const std::vector<int64_t> batches = fused_bytes(network, kThreshold, look_ahead);
-      EXPECT_EQ(std::accumulate(batches.begin(), batches.end(), int64_t{0}), network.bytes());
+      for (const int width : {2, 4}) {
+        const std::vector<int64_t> batches = fused_bytes(network, kThreshold, look_ahead, width);
+        EXPECT_EQ(std::accumulate(batches.begin(), batches.end(), int64_t{0}),
+                  network.bytes() / 4 * width);
+      }
     }
   }
 }
@@ -47,12 +50,12 @@ TEST(NetworksTest, FusionLosesNothing) {
 // AlexNet's large layers stand between small ones, so fusing only neighbours needs more batches.
 TEST(NetworksTest, LookingAheadNeedsFewerBatches) {
   const Network& alexnet = *find_network("alexnet");
-  EXPECT_LT(fused_bytes(alexnet, kThreshold, true).size(),
-            fused_bytes(alexnet, kThreshold, false).size());
+  EXPECT_LT(fused_bytes(alexnet, kThreshold, true, 2).size(),
+            fused_bytes(alexnet, kThreshold, false, 2).size());
   Network network;
   network.tensors = {10, 30, 10};  // have 40, 120 and 40 bytes
-  EXPECT_EQ(fused_bytes(network, 100, true), (std::vector<int64_t>{80, 120}));
-  EXPECT_EQ(fused_bytes(network, 100, false), (std::vector<int64_t>{40, 120, 40}));
+  EXPECT_EQ(fused_bytes(network, 100, true, 4), (std::vector<int64_t>{80, 120}));
+  EXPECT_EQ(fused_bytes(network, 100, false, 4), (std::vector<int64_t>{40, 120, 40}));
 }
 
 }  // namespace
