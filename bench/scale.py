@@ -242,7 +242,7 @@ def draw_scaling(sweep, folder):
 def draw_paper(sweep, axes, study, mode, model, at):
     """Draws a bar from the worst to the best size, and the paper's range beside it."""
     gains = sweep.gains(model, mode, study)
-    axes.bar([at], [max(gains) - min(gains)], 0.5, bottom=[min(gains)], color="C0")
+    axes.bar([at], [max(gains) - min(gains)], 0.5, bottom=[min(gains)], color="C0", alpha=0.4)
     axes.plot([at] * len(gains), gains, "C0.", markersize=4)
     for value in sweep.paper:
         asked = (value["quantity"], value["network"], value["of_mode"], value["strong"])
@@ -264,6 +264,8 @@ def draw_gains(sweep, folder):
     right.set_xticks(range(len(sweep.models)), sweep.models, fontsize="x-small", rotation=20)
     right.set_title("TOPO alone: figure 13", fontsize="medium")
     for axes in (left, right):
+        axes.use_sticky_edges = False
+        axes.autoscale_view()
         axes.axhline(0, color="black", linewidth=0.5)
     plot.save(figure, folder / "scale-gains.svg")
     pyplot.close(figure)
