@@ -13,10 +13,9 @@ What goes where:
 - Synchronous, the default: all workers and server s are process set s. A push is a reduce to the server, which contributes zeros
   itself, and a pull is a broadcast from it. The bytes go through the nodes' daemons, as those of all collectives do: a node's
   workers are added up in its shared memory, and their sum travels over whichever --transport the daemons have.
-- Asynchronous: a push and a pull are messages of rueda.distributed (send and recv), straight from rank to rank over TCP, whatever
-  transport the daemons have. A server takes gradients as they come, makes a step with each, and answers with the new weights, so
-  no worker waits for another one. A gradient's staleness is the number of steps that its server has made since the worker pulled.
-  Only the weights at the beginning and at the end go through the daemons.
+- Asynchronous: a push and a pull are messages of rueda.distributed (send and recv), from one rank to one other. A server takes
+  gradients as they come, makes a step with each, and answers with the new weights, so no worker waits for another one. A gradient's
+  staleness is the number of steps that its server has made since the worker pulled.
 
 Synchronous training is the training of one process on the whole batches, but for the order in which gradients of rows are added up:
 with --check-reference the program fails (exit code 1) if a weight differs from one process's by more than 1e-12 in the end. It
