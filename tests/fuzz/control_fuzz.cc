@@ -133,7 +133,7 @@ class Victim {
             rank, Ticket{next_ticket_ - std::min<uint64_t>(next_ticket_, bytes_.below(8))}});
       }
       case 8:
-        if (bytes_.below(8) != 0) return;
+        if (bytes_.below(8) != 0) return submit_transfer();
         return step(core::RankDetached{LocalRank{bytes_.below(static_cast<int>(locals()))}});
       case 9:
         return step(
@@ -197,7 +197,42 @@ class Victim {
     return nullptr;
   }
 
+  // Submits a send or a receive of a rank, which may name a rank that is not there.
+  void submit_transfer() {
+    const LocalRank rank{bytes_.below(static_cast<int>(locals()))};
+    TensorDescriptor transfer;
+    transfer.kind = bytes_.flip() ? CollectiveKind::kSend : CollectiveKind::kReceive;
+    transfer.name = "transfer";
+    transfer.shape = {bytes_.below(3)};
+    transfer.dtype = bytes_.below(8) == 0 ? DType::kInt8 : DType::kFloat32;
+    transfer.peer = Rank{bytes_.below(6) - 1};
+    transfer.tag = bytes_.below(2);
+    transfer.process_set = bytes_.below(8) == 0 ? 1 : 0;
+    Buffers made;
+    made.rank = rank;
+    made.descriptor = std::make_shared<const TensorDescriptor>(std::move(transfer));
+    const Ticket ticket{next_ticket_++};
+    const DescriptorPtr descriptor = made.descriptor;
+    in_flight_.emplace(ticket, std::move(made));
+    step(core::Submitted{{rank, ticket, descriptor, now_, {}}});
+  }
+
+  // Checks that what goes to the data plane has the size that this node's ranks have submitted.
+  void carry_out(const core::TransferLaunch& launch) {
+    RUEDA_CHECK(launch.source || launch.destination);
+    for (const auto& end : {launch.source, launch.destination}) {
+      if (!end) continue;
+      const auto it = in_flight_.find(end->ticket);
+      RUEDA_CHECK(it != in_flight_.end() && it->second.rank == end->rank);
+      RUEDA_CHECK(it->second.descriptor->bytes() == launch.bytes);
+    }
+    RUEDA_CHECK(transfers_.insert(launch.key).second);
+  }
+
   void complete_one() {
+    if (!transfers_.empty() && bytes_.flip()) {
+      return step(core::TransferDone{transfers_.extract(transfers_.begin()).value()});
+    }
     if (under_way_.empty()) return;
     auto it = under_way_.begin();
     std::advance(it, bytes_.below(static_cast<int>(std::min<size_t>(under_way_.size(), 4))));
@@ -216,6 +251,7 @@ class Victim {
     const bool has_set = core_.process_sets().size() > 1;
     message.set_process_set(is_wild_ || (has_set && bytes_.below(3) == 0) ? 1 : 0);
     if (in_flight_.empty() && bytes_.below(8) != 0) submit_all();
+    speaker_ = from;
     fill(message);
     NodeIndex sender = from;
     const std::vector<NodeIndex> neighbours = core_.links().neighbours();
@@ -412,13 +448,37 @@ class Victim {
       case 15:
         message.mutable_handover()->set_step(static_cast<v1::Handover::Step>(1 + bytes_.below(6)));
         return message.mutable_handover()->set_node(static_cast<int32_t>(bytes_.below(8)) - 1);
-      case 16: return fill_stall(message);
+      case 16: return bytes_.flip() ? fill_transfer(message) : fill_stall(message);
       default: {
         v1::Join& join = *message.mutable_join();
         join.set_layout_hash(layout_.hash());
         join.add_attached_ranks(static_cast<int32_t>(bytes_.number()));
         join.add_below()->set_node(static_cast<int32_t>(bytes_.number()));
         join.add_settings()->set_name(any_name());
+      }
+    }
+  }
+
+  int32_t any_rank_of(NodeIndex node) {
+    const std::vector<Rank>& ranks = layout_.node(node).ranks;
+    return ranks[static_cast<size_t>(bytes_.below(static_cast<int>(ranks.size())))].value;
+  }
+
+  // A liar counts its own offers, and answers those that it got, or others.
+  void fill_transfer(v1::JobMessage& message) {
+    switch (bytes_.below(4)) {
+      case 0: return message.mutable_transfer_take()->set_number(bytes_.below(4));
+      case 1:
+        message.mutable_transfer_refusal()->set_number(bytes_.below(4));
+        return message.mutable_transfer_refusal()->set_error_code(1 + bytes_.below(6));
+      default: {
+        v1::TransferOffer& offer = *message.mutable_transfer_offer();
+        offer.set_number(is_wild_ ? bytes_.number() : ++offered_[speaker_]);
+        offer.set_source(is_wild_ ? bytes_.below(6) : any_rank_of(speaker_));
+        offer.set_destination(is_wild_ ? bytes_.below(6) : any_rank_of(self_));
+        offer.set_tag(bytes_.below(2));
+        offer.set_dtype(is_wild_ ? bytes_.take() : static_cast<uint32_t>(DType::kFloat32));
+        offer.set_elements(is_wild_ ? static_cast<int64_t>(bytes_.number()) : bytes_.below(3));
       }
     }
   }
@@ -469,6 +529,7 @@ class Victim {
                core::track_of(one.second) == core::Track::kLockable;
       });
     }
+    for (const core::TransferLaunch& launch : output.transfers) carry_out(launch);
     Status broken;
     for (const core::Launch& launch : output.launches) {
       const Status carried_out = carry_out(launch);
@@ -480,7 +541,10 @@ class Victim {
       RUEDA_CHECK(it != in_flight_.end() && it->second.rank == delivery.rank);
       in_flight_.erase(it);
     }
-    if (output.failed || output.finished) under_way_.clear();
+    if (output.failed || output.finished) {
+      under_way_.clear();
+      transfers_.clear();
+    }
     if (output.failed) RUEDA_CHECK(in_flight_.empty());
     if (!broken.is_ok() && core_.state() != core::JobState::kFailed) {
       step(core::OperationFailed{broken_at_, broken});
@@ -539,10 +603,13 @@ class Victim {
   uint64_t next_ticket_ = 1;
   std::map<Ticket, Buffers> in_flight_;
   std::set<std::pair<uint32_t, Seq>> under_way_;
+  std::set<core::TransferKey> transfers_;  // Those that are under way.
   Seq broken_at_;
   std::vector<Rank> ranks_;
   // The numbers of the liar's messages so far.
   std::map<NodeIndex, uint64_t> numbers_;
+  NodeIndex speaker_;                      // The liar, while it makes up a message.
+  std::map<NodeIndex, uint64_t> offered_;  // The number of its last offer.
   uint32_t generation_ = 0;
   bool is_wild_ = false;
   std::array<uint64_t, core::kTracks> ordered_{core::before_first_of(core::Track::kLockable).value,

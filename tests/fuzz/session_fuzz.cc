@@ -105,18 +105,30 @@ struct Tables {
   DeviceTable devices;
 };
 
-void check_buffer(const Buffer& buffer, size_t bytes) {
+void check_buffer(const Buffer& buffer, size_t bytes, size_t element) {
   RUEDA_CHECK(buffer.bytes == bytes);
   if (bytes == 0) return;
   if (buffer.device_memory != 0) {
     RUEDA_CHECK(!buffer.arena && buffer.device_memory >= 2 && buffer.device_memory <= 3);
     RUEDA_CHECK(bytes <= kArenaBytes && buffer.device_offset <= kArenaBytes - bytes);
-    RUEDA_CHECK(buffer.device_offset % sizeof(float) == 0);
+    RUEDA_CHECK(buffer.device_offset % element == 0);
     return;
   }
   RUEDA_CHECK(buffer.data >= buffer.arena->data());
   RUEDA_CHECK(buffer.data + bytes <= buffer.arena->data() + buffer.arena->bytes());
-  RUEDA_CHECK(reinterpret_cast<uintptr_t>(buffer.data) % sizeof(float) == 0);
+  RUEDA_CHECK(static_cast<size_t>(buffer.data - buffer.arena->data()) % element == 0);
+}
+
+// A send has an input alone, and a receive an output; tensors have both.
+void check_buffers(const Submission& submission) {
+  const core::TensorDescriptor& descriptor = *submission.descriptor;
+  RUEDA_CHECK(descriptor.bytes() >= 0);
+  const auto bytes = static_cast<size_t>(descriptor.bytes());
+  const size_t element = element_bytes(descriptor.dtype);
+  const bool has_input = descriptor.kind != CollectiveKind::kReceive;
+  const bool has_output = descriptor.kind != CollectiveKind::kSend;
+  check_buffer(submission.input, has_input ? bytes : 0, element);
+  check_buffer(submission.output, has_output ? bytes : 0, element);
 }
 
 // The input overwrites the whole block of the submission ring again and again, header included.
@@ -142,10 +154,7 @@ void fuzz_rings(std::span<const uint8_t> input) {
     for (int i = 0; i < count; ++i) {
       Result<Submission> checked =
           check_submission(records[i], tables.tensors, tables.arenas, tables.devices);
-      if (!checked.is_ok()) continue;
-      auto bytes = static_cast<size_t>(checked.value().descriptor->bytes());
-      check_buffer(checked.value().input, bytes);
-      check_buffer(checked.value().output, bytes);
+      if (checked.is_ok()) check_buffers(checked.value());
     }
     ring.prepare_to_sleep();
     completions.push({}, "text");
