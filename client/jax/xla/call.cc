@@ -45,7 +45,17 @@ void Call::fail(int error, const std::string& sentence) {
   sentence_ = std::string(rueda_error_name(error)) + ": " + sentence;
 }
 
+void Call::leave_job() {
+  is_leaving_.store(true);
+  if (count_.load() > 0 && !has_left_.exchange(true)) rueda_shutdown();
+}
+
 void Call::release() {
+  // The call is of a program that XLA had not come to when the process began to end. XLA waits for
+  // it, and the other ranks may wait for this process.
+  if (is_leaving_.load() && !has_left_.exchange(true)) {
+    Completers::of_process().run([] { rueda_shutdown(); });
+  }
   if (open_.fetch_sub(1, std::memory_order_acq_rel) == 1) keep_promise();
 }
 

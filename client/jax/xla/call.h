@@ -18,8 +18,10 @@ class Call {
   // Makes a call, whose promise is not kept before release().
   static Call* begin() { return new Call; }
 
-  // Returns how many calls of this process have not kept their promises.
-  static int count() { return count_.load(std::memory_order_relaxed); }
+  // Says that the process is about to end. It leaves the job (rueda_shutdown), which ends the calls
+  // that are under way: at once if there are any, and this function waits for that, 5 s at most;
+  // otherwise when one begins. Thread-safe.
+  static void leave_job();
 
   // Returns the future of the promise; to be called once, before release().
   xla::ffi::Future future() { return xla::ffi::Future(promise_); }
@@ -35,12 +37,15 @@ class Call {
   void release();
 
  private:
-  Call() { count_.fetch_add(1, std::memory_order_relaxed); }
-  ~Call() { count_.fetch_sub(1, std::memory_order_relaxed); }
+  Call() { count_.fetch_add(1); }
+  ~Call() { count_.fetch_sub(1); }
   static void on_end(rueda_handle handle, int error, const rueda_result* result, void* call);
   void keep_promise();
 
+  // Calls that have not kept their promises. Either leave_job() sees a call, or the call sees it.
   static inline std::atomic<int> count_{0};
+  static inline std::atomic<bool> is_leaving_{false};
+  static inline std::atomic<bool> has_left_{false};
 
   xla::ffi::Promise promise_;
   std::atomic<int> open_{1};  // operations that have not ended, and one until release()

@@ -251,7 +251,7 @@ RUEDA_JAX_HANDLER(rueda_jax_reduce_scatter, rueda::jax::bind_reduction()
 RUEDA_JAX_HANDLER(rueda_jax_alltoall,
                   rueda::jax::bind().Attr<rueda::jax::Numbers>("splits").To(rueda::jax::alltoall))
 
-// Returns how many calls of handlers in this process have begun and not ended.
-extern "C" __attribute__((visibility("default"))) int rueda_jax_calls_under_way() {
-  return rueda::jax::Call::count();
+// Is called before a process ends, and before XLA waits for its programs.
+extern "C" __attribute__((visibility("default"))) void rueda_jax_leave_job() {
+  rueda::jax::Call::leave_job();
 }

@@ -1,6 +1,6 @@
-"""Ranks of which one ends while the others wait for it, and say what they have caught: jax_death_rank.py killed|unequal|leaves.
+"""Ranks of which one ends while the others wait for it, and say what they have caught: jax_death_rank.py killed|unequal|leaves|leaves-early.
 `killed`: rank 1 kills itself in the sixth step. `unequal`: rank 1 has another shape in one of ten collectives of a program, and nobody
-catches the error. `leaves`: rank 1 ends well while it has a collective under way."""
+catches the error. `leaves`: rank 1 ends well while it has a collective under way. `leaves-early`: before its program has come to that."""
 
 import os
 import signal
@@ -50,10 +50,14 @@ def disagree():
     jax.block_until_ready(jax.jit(ten)(jnp.ones(100_000)))
 
 
-def leave_with_a_collective_under_way():
-    x = jnp.ones(100_000)
+def leave_with_a_collective_under_way(products=0):
+    x = jnp.ones((500, 500))
     if hvd.rank() == VICTIM:
-        jax.jit(lambda x: hvd.allreduce(x, name="only the victim has it") + 1)(x)
+        def program(x):
+            x = jax.lax.fori_loop(0, products, lambda _, y: jnp.sin(y @ y), x)  # some 10 ms each
+            return hvd.allreduce(x, name="only the victim has it") + 1
+
+        jax.jit(program)(x)
         print("leaving", flush=True)
         return
     try:
@@ -65,7 +69,8 @@ def leave_with_a_collective_under_way():
 def main():
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the launcher ends the job; first we want to have our say
     hvd.init()
-    {"killed": train_until_a_death, "unequal": disagree, "leaves": leave_with_a_collective_under_way}[sys.argv[1]]()
+    {"killed": train_until_a_death, "unequal": disagree, "leaves": leave_with_a_collective_under_way,
+     "leaves-early": lambda: leave_with_a_collective_under_way(100)}[sys.argv[1]]()
 
 
 if __name__ == "__main__":

@@ -91,10 +91,12 @@ class JaxTest(IntegrationTest):
         run.wait_for(r'RuntimeError: .*ranks disagree on tensor "tensor 4": shape is \[100000\] on rank \d and \[99999\] on rank 1')
 
     def test_a_rank_that_ends_with_a_collective_under_way_holds_nobody_up(self):
-        run = self.ruedarun("-np", "3", "--virtual-nodes", "2", PYTHON, os.path.join(FOLDER, "jax_death_rank.py"), "leaves")
-        run.exit_code()
-        for rank in (0, 2):
-            run.wait_for(rf"^\[{rank}\] caught -\d eagerly: .*rank 1\b")
+        for when in ("leaves", "leaves-early"):
+            with self.subTest(when):
+                run = self.ruedarun("-np", "3", "--virtual-nodes", "2", PYTHON, os.path.join(FOLDER, "jax_death_rank.py"), when)
+                run.exit_code()
+                for rank in (0, 2):
+                    run.wait_for(rf"^\[{rank}\] caught -\d eagerly: .*rank 1\b")
 
     def test_jax_finds_the_job_by_itself(self):
         run = self.run_rank(3, 1, "jax_cluster_rank.py")

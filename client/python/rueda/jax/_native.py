@@ -60,8 +60,8 @@ def register() -> None:
 # Before the process ends JAX waits for its programs. This runs earlier (JAX has been imported before): a rank that ends by an exception
 # would otherwise wait for collectives of ranks that wait for it.
 def _leave() -> None:
-    if _handlers is not None and _handlers.rueda_jax_calls_under_way() > 0:
-        _library.load().rueda_shutdown()
+    if _handlers is not None:
+        _handlers.rueda_jax_leave_job()
 
 
 atexit.register(_leave)
