@@ -28,7 +28,7 @@ LOOKED_UP = re.compile(r"(MPIABI|MPIXABI|mpiwrapper)_")  # jaxlib looks these fu
 SURVIVAL = "what jobs that survive a death will do; the simulator and the data plane's tests prove it, no daemon does it yet (README.md)"
 EXCEPTIONS = dict.fromkeys(("complete_seq", "final_chunk", "is_completing", "on_stable", "take_final", "unstable_bytes"),
                            SURVIVAL)
-EXCEPTIONS |= dict.fromkeys(("rueda_jax_leave_job", "leave_job"), "rueda.jax calls it, in Python")
+EXCEPTIONS |= dict.fromkeys(("rueda_jax_leave_job", "leave_job", "await_leave"), "rueda.jax calls it, in Python")
 EXCEPTIONS |= dict.fromkeys(("rueda_tensorflow_problem", "rueda_tensorflow_take_back", "take_back_callbacks"), "Python calls it by ctypes")
 # These are the exceptions of the Python package.
 BACKEND = "torch.distributed calls it of a backend"

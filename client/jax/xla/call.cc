@@ -1,5 +1,8 @@
 #include "client/jax/xla/call.h"
 
+#include <chrono>
+#include <cstdlib>
+#include <thread>
 #include <utility>
 
 #include "client/jax/completers.h"
@@ -24,6 +27,10 @@ xla::ffi::ErrorCode code_of(int error) {
   }
 }
 
+// A call submits what it has within this time, unless it has to wait for operations itself.
+constexpr std::chrono::seconds kPatience{5};
+constexpr std::chrono::milliseconds kLook{1};
+
 }  // namespace
 
 void Call::follow(int submitted, rueda_handle handle) {
@@ -45,16 +52,49 @@ void Call::fail(int error, const std::string& sentence) {
   sentence_ = std::string(rueda_error_name(error)) + ": " + sentence;
 }
 
+// While the process leaves the job, calls wait here.
+Call* Call::begin() {
+  ++submitting_;
+  while (is_closed_.load()) {
+    --submitting_;
+    while (is_closed_.load()) std::this_thread::sleep_for(kLook);
+    ++submitting_;
+  }
+  return new Call;
+}
+
+// rueda_shutdown must not run beside what submits.
+void Call::shut_down() {
+  is_closed_.store(true);
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  while (submitting_.load() > 0 && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(kLook);
+  }
+  if (submitting_.load() == 0) rueda_shutdown();
+  is_closed_.store(false);
+}
+
+// The process must not go while another thread leaves the job for it.
+void Call::await_leave() {
+  while (is_shutting_down_.load()) std::this_thread::sleep_for(kLook);
+}
+
 void Call::leave_job() {
+  std::atexit(await_leave);
   is_leaving_.store(true);
-  if (count_.load() > 0 && !has_left_.exchange(true)) rueda_shutdown();
+  if (count_.load() > 0 && !has_left_.exchange(true)) shut_down();
 }
 
 void Call::release() {
+  --submitting_;
   // The call is of a program that XLA had not come to when the process began to end. XLA waits for
   // it, and the other ranks may wait for this process.
   if (is_leaving_.load() && !has_left_.exchange(true)) {
-    Completers::of_process().run([] { rueda_shutdown(); });
+    is_shutting_down_.store(true);
+    Completers::of_process().run([] {
+      shut_down();
+      is_shutting_down_.store(false);
+    });
   }
   if (open_.fetch_sub(1, std::memory_order_acq_rel) == 1) keep_promise();
 }

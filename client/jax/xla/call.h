@@ -16,11 +16,11 @@ namespace rueda::jax {
 class Call {
  public:
   // Makes a call, whose promise is not kept before release().
-  static Call* begin() { return new Call; }
+  static Call* begin();
 
   // Says that the process is about to end. It leaves the job (rueda_shutdown), which ends the calls
-  // that are under way: at once if there are any, and this function waits for that, 5 s at most;
-  // otherwise when one begins. Thread-safe.
+  // that are under way: at once if there are any, and this function waits for that, for some
+  // seconds at most; otherwise when one begins. To be called once.
   static void leave_job();
 
   // Returns the future of the promise; to be called once, before release().
@@ -41,11 +41,16 @@ class Call {
   ~Call() { count_.fetch_sub(1); }
   static void on_end(rueda_handle handle, int error, const rueda_result* result, void* call);
   void keep_promise();
+  static void shut_down();
+  static void await_leave();
 
   // Calls that have not kept their promises. Either leave_job() sees a call, or the call sees it.
   static inline std::atomic<int> count_{0};
   static inline std::atomic<bool> is_leaving_{false};
   static inline std::atomic<bool> has_left_{false};
+  static inline std::atomic<int> submitting_{0};  // Calls between begin() and release().
+  static inline std::atomic<bool> is_closed_{false};
+  static inline std::atomic<bool> is_shutting_down_{false};  // In a thread of Completers.
 
   xla::ffi::Promise promise_;
   std::atomic<int> open_{1};  // operations that have not ended, and one until release()
