@@ -12,7 +12,7 @@
 namespace rueda::transport {
 
 inline constexpr uint16_t kFrameMagic = 0x4452;  // "RD"
-inline constexpr uint8_t kWireVersion = 6;
+inline constexpr uint8_t kWireVersion = 7;
 
 enum class FrameKind : uint8_t {
   kReduce = 1,  // A partial sum on its way to where it becomes final.
@@ -27,6 +27,9 @@ enum class FrameKind : uint8_t {
   // A part of what one rank sends to another (core/job/transfers.h): `seq` is the transfer's
   // number, and `chunk` the part's.
   kTransfer = 8,
+  // A message about transfers (core/messages/transfer_messages.h), beside their data. An offer may
+  // have the data with it.
+  kTransferMessage = 9,
 };
 
 // Returns true for a chunk or a message of an operation; the other kinds are the transports' or the
@@ -37,7 +40,8 @@ constexpr bool is_of_operation(FrameKind kind) {
 // Returns true for the kinds that a channel delivers to its reader.
 constexpr bool is_delivered(FrameKind kind) {
   return is_of_operation(kind) || kind == FrameKind::kStable || kind == FrameKind::kProbe ||
-         kind == FrameKind::kTable || kind == FrameKind::kTransfer;
+         kind == FrameKind::kTable || kind == FrameKind::kTransfer ||
+         kind == FrameKind::kTransferMessage;
 }
 
 // The header has what PROTOCOL L3 asks every frame to carry, and says where the payload goes.

@@ -133,7 +133,9 @@ class Victim {
             rank, Ticket{next_ticket_ - std::min<uint64_t>(next_ticket_, bytes_.below(8))}});
       }
       case 8:
-        if (bytes_.below(8) != 0) return submit_transfer();
+        if (bytes_.below(8) != 0) {
+          return bytes_.flip() ? submit_transfer() : speak_of_transfers();
+        }
         return step(core::RankDetached{LocalRank{bytes_.below(static_cast<int>(locals()))}});
       case 9:
         return step(
@@ -448,7 +450,10 @@ class Victim {
       case 15:
         message.mutable_handover()->set_step(static_cast<v1::Handover::Step>(1 + bytes_.below(6)));
         return message.mutable_handover()->set_node(static_cast<int32_t>(bytes_.below(8)) - 1);
-      case 16: return bytes_.flip() ? fill_transfer(message) : fill_stall(message);
+      case 16:
+        if (bytes_.flip()) return fill_stall(message);
+        message.mutable_transfer_open();
+        return;
       default: {
         v1::Join& join = *message.mutable_join();
         join.set_layout_hash(layout_.hash());
@@ -464,21 +469,44 @@ class Victim {
     return ranks[static_cast<size_t>(bytes_.below(static_cast<int>(ranks.size())))].value;
   }
 
-  // A liar counts its own offers, and answers those that it got, or others.
-  void fill_transfer(v1::JobMessage& message) {
+  // A node tells of transfers over its channel. A liar counts its own offers, and answers those that
+  // it got, or others; what it cannot do is what the data plane looks at (transfer_job_test.cc).
+  void speak_of_transfers() {
+    const NodeIndex from = peer();
+    const uint32_t set = bytes_.below(8) == 0 ? bytes_.below(3) : 0;
+    const auto answered = [&]() -> uint64_t {
+      const std::set<uint64_t>& open = offers_here_[from];
+      if (open.empty()) return 0;
+      auto it = open.begin();
+      std::advance(it, bytes_.below(static_cast<int>(std::min<size_t>(open.size(), 4))));
+      return *it;
+    };
+    const bool is_wild = bytes_.below(16) == 0;
     switch (bytes_.below(4)) {
-      case 0: return message.mutable_transfer_take()->set_number(bytes_.below(4));
-      case 1:
-        message.mutable_transfer_refusal()->set_number(bytes_.below(4));
-        return message.mutable_transfer_refusal()->set_error_code(1 + bytes_.below(6));
+      case 0: {
+        const uint64_t number = answered();
+        if (number == 0) return;
+        offers_here_[from].erase(number);
+        return step(core::TransferMessageArrived{
+            from, set, core::TransferTake{number, bytes_.flip()}});
+      }
+      case 1: {
+        const uint64_t number = answered();
+        if (number == 0) return;
+        offers_here_[from].erase(number);
+        const Status why(static_cast<Code>(1 + bytes_.below(6)), "it does not fit");
+        return step(core::TransferMessageArrived{from, set, core::TransferRefusal{number, why}});
+      }
       default: {
-        v1::TransferOffer& offer = *message.mutable_transfer_offer();
-        offer.set_number(is_wild_ ? bytes_.number() : ++offered_[speaker_]);
-        offer.set_source(is_wild_ ? bytes_.below(6) : any_rank_of(speaker_));
-        offer.set_destination(is_wild_ ? bytes_.below(6) : any_rank_of(self_));
-        offer.set_tag(bytes_.below(2));
-        offer.set_dtype(is_wild_ ? bytes_.take() : static_cast<uint32_t>(DType::kFloat32));
-        offer.set_elements(is_wild_ ? static_cast<int64_t>(bytes_.number()) : bytes_.below(3));
+        core::TransferOffer offer;
+        offer.number = is_wild ? bytes_.number() : ++offered_[from];
+        offer.source = Rank{is_wild ? bytes_.below(6) : any_rank_of(from)};
+        offer.destination = Rank{is_wild ? bytes_.below(6) : any_rank_of(self_)};
+        offer.tag = bytes_.below(2);
+        offer.dtype = is_wild ? static_cast<DType>(bytes_.below(kDTypeCount)) : DType::kFloat32;
+        offer.elements = is_wild ? static_cast<int64_t>(bytes_.number()) : bytes_.below(3);
+        offer.carried = bytes_.flip();
+        return step(core::TransferMessageArrived{from, set, offer});
       }
     }
   }
@@ -530,6 +558,13 @@ class Victim {
       });
     }
     for (const core::TransferLaunch& launch : output.transfers) carry_out(launch);
+    for (const core::TransferSend& send : output.transfer_sends) {
+      RUEDA_CHECK(send.to != self_);
+      const auto* offer = std::get_if<core::TransferOffer>(&send.message);
+      if (!offer) continue;
+      RUEDA_CHECK(send.source && in_flight_.contains(send.source->ticket));
+      offers_here_[send.to].insert(offer->number);
+    }
     Status broken;
     for (const core::Launch& launch : output.launches) {
       const Status carried_out = carry_out(launch);
@@ -544,6 +579,8 @@ class Victim {
     if (output.failed || output.finished) {
       under_way_.clear();
       transfers_.clear();
+      offers_here_.clear();
+      offered_.clear();
     }
     if (output.failed) RUEDA_CHECK(in_flight_.empty());
     if (!broken.is_ok() && core_.state() != core::JobState::kFailed) {
@@ -609,7 +646,8 @@ class Victim {
   // The numbers of the liar's messages so far.
   std::map<NodeIndex, uint64_t> numbers_;
   NodeIndex speaker_;                      // The liar, while it makes up a message.
-  std::map<NodeIndex, uint64_t> offered_;  // The number of its last offer.
+  std::map<NodeIndex, uint64_t> offered_;  // The number of each node's last offer.
+  std::map<NodeIndex, std::set<uint64_t>> offers_here_;  // This node's that are open, by node.
   uint32_t generation_ = 0;
   bool is_wild_ = false;
   std::array<uint64_t, core::kTracks> ordered_{core::before_first_of(core::Track::kLockable).value,

@@ -52,7 +52,7 @@ TEST_F(TcpTransportTest, AnotherVersionIsNamed) {
   asio::write(stranger, asio::buffer(&message, sizeof(message)));
   ASSERT_TRUE(run_until_rejected(1));
   EXPECT_TRUE(is_hung_up(stranger));
-  EXPECT_EQ(log_->count("it speaks wire version 7, this daemon speaks 6"), 1);
+  EXPECT_EQ(log_->count("it speaks wire version 8, this daemon speaks 7"), 1);
 }
 
 TEST_F(TcpTransportTest, APeerThatSaysNothingOrHalfIsClosed) {

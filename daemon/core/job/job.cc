@@ -58,7 +58,7 @@ void JobCore::step_at(TicksUs now, Event event, Output& output) {
   forming_.set_now(now_);
   std::visit([&](const auto& e) { on(e, output); }, event);
   carry_out_recovery(output);
-  send_transfers(output);
+  announce_channels(output);
 }
 
 Status JobCore::may_attach(LocalRank rank) const {
@@ -291,8 +291,8 @@ void JobCore::on_numbered(const Message& message, Output& output) {
   if (std::holds_alternative<AgreementMessage>(message.body) ||
       std::holds_alternative<StallMessage>(message.body)) {
     status = on_set_message(message, output);
-  } else if (std::holds_alternative<TransferMessage>(message.body)) {
-    status = on_transfer_message(message, output);
+  } else if (std::holds_alternative<TransferOpen>(message.body)) {
+    if (epoch_goes_on()) sets_.transfers().on_open(message.from, output);
   } else if (const auto* leave = std::get_if<Leave>(&message.body)) {
     if (leave->frozen.generation != 0) {
       status = sets_.all_ranks().on_message(message.from, AgreementMessage(leave->frozen));
@@ -335,18 +335,16 @@ Status JobCore::on_set_message(const Message& message, Output& output) {
   return status;
 }
 
-Status JobCore::on_transfer_message(const Message& message, Output& output) {
-  const uint32_t set = message.process_set;
-  if (!sets_.find(set)) on(TurnEnded{}, output);  // See on_set_message().
-  if (!epoch_goes_on()) return Status::ok();
-  if (!sets_.find(set) && !sets_.was_added(set)) return sets_.unknown(set);
-  return sets_.transfers().on_message(message.from, set, std::get<TransferMessage>(message.body),
-                                      output);
+void JobCore::on(const TransferMessageArrived& event, Output& output) {
+  if (!epoch_goes_on()) return;
+  const Status status =
+      sets_.transfers().on_message(event.from, event.process_set, event.message, output);
+  if (!status.is_ok()) fail(status, output);
 }
 
-void JobCore::send_transfers(Output& output) {
-  for (Transfers::Send& send : sets_.transfers().take_sends()) {
-    router_.send(send.to, std::move(send.message), output, send.process_set);
+void JobCore::announce_channels(Output& output) {
+  for (const NodeIndex to : sets_.transfers().take_opens()) {
+    router_.send(to, TransferOpen{}, output);
   }
 }
 

@@ -114,6 +114,7 @@ class JobCore {
   void on(const OperationFailed& event, Output& output);
   void on(const OperationDiverged& event, Output& output);
   void on(const TransferDone& event, Output& output);
+  void on(const TransferMessageArrived& event, Output& output);
   void on(const DataStopped& event, Output& output);
   void on(const JobClosed& event, Output& output);
   void on(const JobEnded& event, Output& output) { fail(event.status, output); }
@@ -140,10 +141,8 @@ class JobCore {
   void on_numbered(const Message& message, Output& output);
   // Takes a message about a process set. An error ends the epoch.
   Status on_set_message(const Message& message, Output& output);
-  // Takes a message about a transfer between ranks, in the same way.
-  Status on_transfer_message(const Message& message, Output& output);
-  // Sends what the transfers have left to send.
-  void send_transfers(Output& output);
+  // Tells other nodes that there are to be channels for transfers.
+  void announce_channels(Output& output);
 
   // --- Goodbyes
   // A rank of the node has said goodbye. The coordinator is told, and announces it.

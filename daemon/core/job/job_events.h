@@ -77,6 +77,13 @@ struct RankWaits {
 struct TransferDone {
   TransferKey key;
 };
+// A message about a transfer has come over the channel from the node. The data plane has checked
+// that an answer is one to an open offer, and that both agree on whether data was carried.
+struct TransferMessageArrived {
+  NodeIndex from;
+  uint32_t process_set = 0;
+  TransferMessage message;
+};
 // The operation cannot be completed. The status says why, and its origin names the node at which it
 // stands still.
 struct OperationFailed {
@@ -113,7 +120,8 @@ struct TurnEnded {};
 using Event =
     std::variant<RankAttached, RankDetached, RankLost, Submitted, MessageArrived, NodeLost,
                  DataChannelLost, OperationDone, OperationFailed, DataStopped, JobClosed, JobEnded,
-                 TimePassed, RankWaits, OperationDiverged, TransferDone, TurnEnded>;
+                 TimePassed, RankWaits, OperationDiverged, TransferDone, TransferMessageArrived,
+                 TurnEnded>;
 
 // --- Output ---------------------------------------------------------------------------------
 struct LaunchTensor {
@@ -159,8 +167,19 @@ struct TransferLaunch {
   Epoch epoch;
   TransferKey key;
   int64_t bytes = 0;
+  // The data is on this node already, because it came with the offer. There is no source then.
+  bool carried = false;
   std::optional<End> source;       // Set where the source is on this node.
   std::optional<End> destination;  // The same for the destination.
+};
+
+// Tells the data plane to send a message about a transfer to another node, over the channel to it,
+// in the order in which messages come here.
+struct TransferSend {
+  NodeIndex to;
+  uint32_t process_set = 0;
+  TransferMessage message;
+  std::optional<TransferLaunch::End> source;  // Of an offer: whose data may go with it.
 };
 
 // Tells one rank of this node that one of its submissions has ended.
@@ -202,8 +221,11 @@ struct Output {
   std::vector<ProcessSetAdded> sets_added;  // What follows may be theirs.
   std::vector<Cancel> cancels;
   std::vector<Launch> launches;
-  // They are launched before the messages in `sends` go out.
+  // The channels for transfers from and to these nodes have to be opened. Then transfers are
+  // launched, and then messages about transfers go out.
+  std::vector<NodeIndex> transfer_peers;
   std::vector<TransferLaunch> transfers;
+  std::vector<TransferSend> transfer_sends;
   std::vector<Delivery> deliveries;
   // Policy `shrink`, R1: P, or F, of these operations may be freed.
   std::vector<Seq> freed_partials;

@@ -377,6 +377,7 @@ Result<uint32_t> ProcessSets::add(const TensorDescriptor& descriptor, Output& ou
   added_.emplace(id, std::move(set));
   output.notes.push_back(name_of(id) + " added: ranks " + describe_ranks(ranks));
   output.sets_added.push_back({id, std::move(ranks)});
+  transfers_.on_set_added(id, output);
   return id;
 }
 

@@ -36,7 +36,10 @@ void Transfers::end() {
   in_flight_ = 0;
   left_.clear();
   is_cut_off_ = false;
-  sends_.clear();
+  opened_.clear();
+  opens_.clear();
+  last_set_ = 0;
+  early_.clear();
   stall_count_ = 0;
   next_news_ms_ = 0;
 }
@@ -88,7 +91,8 @@ void Transfers::submit(LocalSubmission submission, Output& output) {
     const Rank who = is_receive_of_any ? *left_.begin() : descriptor.peer;
     return refuse(submission, left(submission, who), output);
   }
-  if (is_cut_off_ && !is_receive_of_any && layout_.node_of(descriptor.peer) != self_) {
+  if (is_cut_off_ && !is_receive_of_any && layout_.node_of(descriptor.peer) != self_ &&
+      !opened_.contains(layout_.node_of(descriptor.peer))) {
     return refuse(
         submission,
         Status(Code::kNodeLost, "the " + descriptor.name + " cannot be carried out: node " +
@@ -111,8 +115,14 @@ void Transfers::submit_send(LocalSubmission submission, Output& output) {
   offer.dtype = descriptor.dtype;
   offer.elements = descriptor.elements();
   const uint32_t process_set = descriptor.process_set;
+  const TransferLaunch::End source{submission.rank, submission.ticket};
   sends_of_ranks_.emplace(Place{to, offer.number}, Half{std::move(submission), false});
-  if (to != self_) return send(to, process_set, offer);
+  if (to != self_) {
+    if (!opened_.contains(to)) opens_.push_back(to);
+    on_open(to, output);
+    output.transfer_sends.push_back({to, process_set, offer, source});
+    return;
+  }
   heard_[self_] = offer.number;
   take_offer(self_, process_set, offer, output);
 }
@@ -204,9 +214,12 @@ void Transfers::meet(const Offer& offer, LocalSubmission receive, Output& output
   launch.epoch = epoch_;
   launch.key = {offer.from, self_, sent.number};
   launch.bytes = sent.elements * static_cast<int64_t>(element_bytes(sent.dtype));
+  launch.carried = sent.carried;
   launch.destination = TransferLaunch::End{receive.rank, receive.ticket};
   arriving_.emplace(place, Arriving{std::move(receive), sent.source});
-  if (offer.from != self_) return send(offer.from, process_set, TransferTake{sent.number});
+  if (offer.from != self_) {
+    return answer(offer.from, process_set, TransferTake{sent.number, sent.carried}, output);
+  }
   Half& half = sends_of_ranks_.at(place);
   half.is_taken = true;
   launch.source = TransferLaunch::End{half.submission.rank, half.submission.ticket};
@@ -214,16 +227,19 @@ void Transfers::meet(const Offer& offer, LocalSubmission receive, Output& output
 
 void Transfers::answer(NodeIndex to, uint32_t process_set, TransferMessage message,
                        Output& output) {
-  if (to != self_) return send(to, process_set, std::move(message));
+  if (to != self_) {
+    output.transfer_sends.push_back({to, process_set, std::move(message), {}});
+    return;
+  }
   // This node knows its own offers, so there is no error.
   (void)on_message(self_, process_set, message, output);
 }
 
-void Transfers::send(NodeIndex to, uint32_t process_set, TransferMessage message) {
-  sends_.push_back({to, process_set, std::move(message)});
-}
-
 // --- The other nodes -----------------------------------------------------------------------------
+
+void Transfers::on_open(NodeIndex from, Output& output) {
+  if (from != self_ && opened_.insert(from).second) output.transfer_peers.push_back(from);
+}
 
 Status Transfers::on_message(NodeIndex from, uint32_t process_set, const TransferMessage& message,
                              Output& output) {
@@ -276,23 +292,44 @@ Status Transfers::on_offer(NodeIndex from, uint32_t process_set, const TransferO
                            Output& output) {
   if (Status good = check_offer(from, process_set, offer); !good.is_ok()) return good;
   heard_[from] = offer.number;
-  Status refusal;
-  if (!find_layout_(process_set)) {
-    refusal = Status(Code::kNotFound, "process set " + std::to_string(process_set) +
-                                          " has been removed, and " + name_of(offer.source) +
-                                          " sends to " + name_of(offer.destination) + " in it");
-  } else if (left_.contains(offer.destination)) {
-    refusal = Status(Code::kShutDown,
-                     name_of(offer.source) + " cannot send to " + name_of(offer.destination) +
-                         ", which has left the job (its rueda_shutdown ran)",
-                     Origin{{}, offer.destination});
-  }
-  if (refusal.is_ok()) {
-    take_offer(from, process_set, offer, output);
+  if (process_set > last_set_) {
+    ++held_[from];
+    early_[process_set].push_back({from, offer, 0});
   } else {
-    answer(from, process_set, TransferRefusal{offer.number, refusal}, output);
+    admit(from, process_set, offer, output);
   }
   return Status::ok();
+}
+
+void Transfers::on_set_added(uint32_t process_set, Output& output) {
+  last_set_ = process_set;
+  const auto found = early_.find(process_set);
+  if (found == early_.end()) return;
+  for (const Offer& offer : early_.extract(found).mapped()) {
+    --held_[offer.from];
+    admit(offer.from, process_set, offer.what, output);
+  }
+}
+
+Status Transfers::refusal_of(uint32_t process_set, const TransferOffer& offer) const {
+  const std::string what = name_of(offer.source) + " cannot send to " + name_of(offer.destination);
+  const std::string set = " process set " + std::to_string(process_set);
+  const Layout* layout = find_layout_(process_set);
+  if (!layout) return {Code::kNotFound, what + ":" + set + " has been removed"};
+  // An offer that came before its set could not be looked at (check_offer()).
+  if (!layout->has_rank(offer.source) || !layout->has_rank(offer.destination)) {
+    return {Code::kInvalidArgument, what + " in" + set};
+  }
+  if (!left_.contains(offer.destination)) return Status::ok();
+  return {Code::kShutDown, what + ", which has left the job (its rueda_shutdown ran)",
+          Origin{{}, offer.destination}};
+}
+
+void Transfers::admit(NodeIndex from, uint32_t process_set, const TransferOffer& offer,
+                      Output& output) {
+  const Status refusal = refusal_of(process_set, offer);
+  if (refusal.is_ok()) return take_offer(from, process_set, offer, output);
+  answer(from, process_set, TransferRefusal{offer.number, refusal}, output);
 }
 
 Status Transfers::on_take(NodeIndex from, const TransferTake& take, Output& output) {
@@ -304,6 +341,7 @@ Status Transfers::on_take(NodeIndex from, const TransferTake& take, Output& outp
   }
   Half& half = it->second;
   half.is_taken = true;
+  if (take.carried) return on_done({self_, from, take.number}, output);
   TransferLaunch& launch = output.transfers.emplace_back();
   launch.epoch = epoch_;
   launch.key = {self_, from, take.number};
@@ -333,11 +371,13 @@ Status Transfers::on_refusal(NodeIndex from, const TransferRefusal& refusal, Out
 
 bool Transfers::on_cut_off() {
   is_cut_off_ = true;
+  const auto is_reached = [&](NodeIndex node) { return node == self_ || opened_.contains(node); };
+  bool reaches_all = true;
+  for (const NodeIndex node : layout_.members()) reaches_all &= is_reached(node);
   bool waits = false;
-  for (const auto& [place, half] : sends_of_ranks_) waits |= place.first != self_;
   for (const auto& [key, box] : boxes_) {
     for (const auto& [source, waiting] : box.receives) {
-      waits |= source == kAnySource || layout_.node_of(source) != self_;
+      waits |= source == kAnySource ? !reaches_all : !is_reached(layout_.node_of(source));
     }
   }
   return waits;
@@ -385,10 +425,15 @@ void Transfers::on_rank_left(Rank rank, Output& output) {
     take(rank);
     if (have_others_left(it->first.process_set, it->first.destination)) take(kAnySource);
     if (it->first.destination == rank) {
-      for (const auto& [source, offers] : box.offers) {
-        for (const Offer& offer : offers) --held_[offer.from];
+      // Their sends end without it, but what came with them is kept until they are answered.
+      const uint32_t process_set = it->first.process_set;
+      for (const auto& [source, offers] : std::exchange(box.offers, {})) {
+        for (const Offer& offer : offers) {
+          --held_[offer.from];
+          const TransferRefusal refusal{offer.what.number, refusal_of(process_set, offer.what)};
+          answer(offer.from, process_set, refusal, output);
+        }
       }
-      box.offers.clear();
     }
     it = box.is_empty() ? boxes_.erase(it) : std::next(it);
   }

@@ -3,7 +3,8 @@
 // a plan from being followed.
 //
 //   node of the source                 node of the destination
-//     | TransferOffer ---------------> |   a rank has submitted a send
+//     | TransferOpen ----------------> |   before the first one: the channels are opened
+//     | TransferOffer ---------------> |   a rank has submitted a send; its data may come with it
 //     |                                |   ... its receive is submitted, before or after
 //     | <--------------- TransferTake  |   the memory is there (or TransferRefusal: they do not
 //     fit) | ============== data =========> |   the data plane's; each end is done by itself
@@ -12,7 +13,10 @@
 // first receive that names the source, or any, of the same process set, tag and destination.
 // Offers from one node keep their order, so the sends of one rank to another meet their receives in
 // the order in which they were submitted. Where both ranks are on one node, the offer and its
-// answer are no messages. ProcessSets (process_sets.h) owns the object. The class is pure.
+// answer are no messages. The data plane carries offers and answers
+// (docs/decisions/0099-offers-go-with-the-data.md), so they do not wait for the job's links, and may
+// come before what those tell: an offer in a process set that is not known yet waits for it.
+// ProcessSets (process_sets.h) owns the object. The class is pure.
 #pragma once
 
 #include <compare>
@@ -36,12 +40,6 @@ namespace rueda::core {
 
 class Transfers {
  public:
-  // A message that has to be sent, and the process set that it is about.
-  struct Send {
-    NodeIndex to;
-    uint32_t process_set = 0;
-    TransferMessage message;
-  };
   // Returns the layout of a process set, or null if there is no such set.
   using FindLayout = std::function<const Layout*(uint32_t process_set)>;
 
@@ -68,13 +66,17 @@ class Transfers {
   // --- The other nodes. An error ends the epoch
   Status on_message(NodeIndex from, uint32_t process_set, const TransferMessage& message,
                     Output& output);
+  // The node asks for channels (TransferOpen).
+  void on_open(NodeIndex from, Output& output);
+  // A process set has been added. Their ids count up from 1.
+  void on_set_added(uint32_t process_set, Output& output);
   // The rank has said goodbye: what waits for it fails.
   void on_rank_left(Rank rank, Output& output);
-  // Messages between other nodes cannot pass any more, because the coordinator's node has stopped.
-  // Returns whether a transfer waits for one.
+  // Messages between other nodes cannot pass any more, because the coordinator's node has stopped,
+  // so no channel can be announced. Returns whether a transfer may wait for one.
   bool on_cut_off();
-  // Returns what has to be sent since the last call.
-  std::vector<Send> take_sends() { return std::exchange(sends_, {}); }
+  // Returns the nodes that have to get a TransferOpen since the last call.
+  std::vector<NodeIndex> take_opens() { return std::exchange(opens_, {}); }
 
   // --- The data plane
   // This node's part of the transfer is done. An error says that there is no such transfer.
@@ -127,6 +129,10 @@ class Transfers {
   void submit_send(LocalSubmission submission, Output& output);
   void submit_receive(LocalSubmission submission, Output& output);
   Status on_offer(NodeIndex from, uint32_t process_set, const TransferOffer& offer, Output& output);
+  // Returns why the offer in a set that is known, or has been removed, cannot be taken in, or ok.
+  Status refusal_of(uint32_t process_set, const TransferOffer& offer) const;
+  // Takes the offer in, or refuses it.
+  void admit(NodeIndex from, uint32_t process_set, const TransferOffer& offer, Output& output);
   Status on_take(NodeIndex from, const TransferTake& take, Output& output);
   Status on_refusal(NodeIndex from, const TransferRefusal& refusal, Output& output);
   Status check_offer(NodeIndex from, uint32_t process_set, const TransferOffer& offer) const;
@@ -134,7 +140,6 @@ class Transfers {
   // The two match: they go to the data plane, or end with an error.
   void meet(const Offer& offer, LocalSubmission receive, Output& output);
   void answer(NodeIndex to, uint32_t process_set, TransferMessage message, Output& output);
-  void send(NodeIndex to, uint32_t process_set, TransferMessage message);
   // Ends a submission. `peer` is the rank at the other end, as far as it is known.
   void finish(const LocalSubmission& submission, const Status& status, Rank peer, Output& output);
   void refuse(const LocalSubmission& submission, const Status& status, Output& output) {
@@ -169,7 +174,10 @@ class Transfers {
   uint64_t turns_ = 0;
   std::set<Rank> left_;
   bool is_cut_off_ = false;
-  std::vector<Send> sends_;
+  std::set<NodeIndex> opened_;     // The nodes to and from which there are channels.
+  std::vector<NodeIndex> opens_;   // What take_opens() returns.
+  uint32_t last_set_ = 0;          // The process set that was added last.
+  std::map<uint32_t, std::vector<Offer>> early_;  // Offers in sets that are not known yet.
   // Stalls.
   TicksMs next_look_ms_ = 0;
   TicksMs next_news_ms_ = 0;  // The age at which the oldest stall is news again.

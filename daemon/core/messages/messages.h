@@ -217,9 +217,9 @@ struct Message {
   // heartbeat has the number of the last counted message before it.
   uint64_t number = 0;
   std::variant<Join, Start, AgreementMessage, Leave, Left, Fail, StallMessage, RecoveryBody,
-               Handover, TransferMessage>
+               Handover, TransferOpen>
       body;
-  // The process set whose order, stalls or transfer the message is about.
+  // The process set whose order or stalls the message is about.
   uint32_t process_set = 0;
   // In a tree: the node that the message is for, or kEverybodyBelow; none: it is for the receiver.
   std::optional<NodeIndex> to{};

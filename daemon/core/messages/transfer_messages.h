@@ -1,6 +1,6 @@
 // The messages by which the nodes of two ranks bring a send and its receive together
-// (core/job/transfers.h). Each has a bounded size; the process set that they are about is
-// Message::process_set.
+// (core/job/transfers.h). Each has a bounded size. TransferOpen is a message of the job's links; the
+// others go over the channel that it announces, with the process set that they are about.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,10 @@
 
 namespace rueda::core {
 
+// Tells a node, for the first transfer in the epoch, that the two nodes' channels for transfers are
+// to be opened, one each way. Both nodes may send it, and it may come twice.
+struct TransferOpen {};
+
 // Tells the node of the destination, from the node of the source, that a rank has submitted a send.
 struct TransferOffer {
   uint64_t number = 0;  // Counts the offers from this node to that one in the epoch, from 1.
@@ -20,11 +24,14 @@ struct TransferOffer {
   int64_t tag = 0;
   DType dtype = DType::kFloat32;
   int64_t elements = 0;
+  // The data plane decides this: the data came with the offer, and waits where it came.
+  bool carried = false;
 };
 
-// Answers an offer: the receive is there, and its memory awaits the data.
+// Answers an offer: the receive is there, and its memory awaits the data, or has it already.
 struct TransferTake {
   uint64_t number = 0;
+  bool carried = false;  // As in the offer.
 };
 
 // Answers an offer: the send and its receive do not fit, or can no longer meet. The status is not

@@ -41,6 +41,11 @@ struct DataEvents {
       on_rounds_done = [](Seq, uint32_t, uint32_t, int, int) {};
   // This node's part of a transfer between ranks is done (transfer_job.h).
   std::function<void(const core::TransferKey&)> on_transfer_done = [](const core::TransferKey&) {};
+  // A message about a transfer has come from a node, with the data that an offer carries, or null.
+  std::function<void(NodeIndex from, uint32_t process_set, const core::TransferMessage&,
+                     const std::shared_ptr<const std::vector<std::byte>>& data)>
+      on_transfer_message = [](NodeIndex, uint32_t, const core::TransferMessage&,
+                               const std::shared_ptr<const std::vector<std::byte>>&) {};
   // A small operation goes on: what comes next is microseconds away.
   std::function<void()> on_small = [] {};
 };
@@ -57,6 +62,8 @@ struct DataJobOptions {
   NodeIndex self;
   std::vector<std::string> node_ids;
   std::vector<std::string> data_addresses;
+  // Of transfers: how many offers each node may have open, by node.
+  std::vector<size_t> most_offers;
   int lanes = 4;
   uint64_t chunk_bytes = 256 * 1024;
   uint64_t widest_chunk_bytes = 0;     // the most that an operation may be tuned to, if larger

@@ -134,14 +134,31 @@ void DataLoop::begin_transfers(DataJobOptions options) {
   });
 }
 
-void DataLoop::run(const JobId& job, Epoch epoch, Transfer transfer) {
-  in_loop([this, key = std::pair(job, epoch), transfer = std::move(transfer)] {
+template <class Work>
+void DataLoop::in_transfers(const JobId& job, Epoch epoch, Work work) {
+  in_loop([this, key = std::pair(job, epoch), work = std::move(work)] {
     const auto found = transfers_.find(key);
     if (found == transfers_.end()) return;
     TransferJob& transfers = *found->second;
     HandlerWatch::note(transfers.cause());
-    without_exception([&] { transfers.run(transfer); },
+    without_exception([&] { work(transfers); },
                       [&](const char* what) { transfers.fail(cannot_go_on(what)); });
+  });
+}
+
+void DataLoop::run(const JobId& job, Epoch epoch, Transfer transfer) {
+  in_transfers(job, epoch, [transfer = std::move(transfer)](TransferJob& transfers) {
+    transfers.run(transfer);
+  });
+}
+
+void DataLoop::open_transfers(const JobId& job, Epoch epoch, NodeIndex peer) {
+  in_transfers(job, epoch, [peer](TransferJob& transfers) { transfers.open(peer); });
+}
+
+void DataLoop::send(const JobId& job, Epoch epoch, TransferJob::Outgoing message) {
+  in_transfers(job, epoch, [message = std::move(message)](TransferJob& transfers) {
+    transfers.send(message);
   });
 }
 

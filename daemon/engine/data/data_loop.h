@@ -48,6 +48,10 @@ class DataLoop {
   // Makes ready for the epoch's transfers between ranks, whose nodes are those of the layout.
   void begin_transfers(DataJobOptions options);
   void run(const JobId& job, Epoch epoch, Transfer transfer);
+  // Opens the epoch's channels for transfers to and from a node; has no effect if they are open.
+  void open_transfers(const JobId& job, Epoch epoch, NodeIndex peer);
+  // Sends a message about a transfer.
+  void send(const JobId& job, Epoch epoch, TransferJob::Outgoing message);
   // Another round of an operation's input is in host memory (DataJob::rounds_came), for all parts
   // of the process set.
   void rounds_came(const JobId& job, Epoch epoch, uint32_t process_set, Seq seq);
@@ -85,6 +89,9 @@ class DataLoop {
   // failed.
   template <class Work>
   void in_loop(const Key& key, Work work);
+  // Does the work in the loop with the epoch's transfers, in the same way.
+  template <class Work>
+  void in_transfers(const JobId& job, Epoch epoch, Work work);
   // A handler of the loop has thrown, and nobody knows for which job: all of them that have
   // something under way fail, because one that waited for what is lost would wait for ever.
   void on_exception(const char* what);

@@ -23,6 +23,45 @@ int64_t part_bytes(int64_t bytes, int64_t begin) {
   return std::min<int64_t>(bytes - begin, kTransferSlotBytes);
 }
 
+// Returns the number of the offer that the message answers; none if it is an offer.
+std::optional<uint64_t> answered_by(const core::TransferMessage& message) {
+  if (const auto* take = std::get_if<core::TransferTake>(&message)) return take->number;
+  if (const auto* refusal = std::get_if<core::TransferRefusal>(&message)) return refusal->number;
+  return std::nullopt;
+}
+
+// The offers of one node to another that are not answered.
+class OpenOffers {
+ public:
+  size_t size() const { return open_.size(); }
+  int64_t carried_bytes() const { return carried_bytes_; }
+  // Returns false if there is one of this number.
+  bool add(uint64_t number, bool carried, int64_t bytes) {
+    if (!open_.emplace(number, Offer{carried, bytes}).second) return false;
+    carried_bytes_ += carried ? bytes : 0;
+    return true;
+  }
+  // Returns whether there was one of this number, and if it is taken, that it was carried or not as
+  // the take says.
+  bool close(uint64_t number, const core::TransferMessage& answer) {
+    const auto it = open_.find(number);
+    if (it == open_.end()) return false;
+    const auto* take = std::get_if<core::TransferTake>(&answer);
+    if (take && take->carried != it->second.carried) return false;
+    carried_bytes_ -= it->second.carried ? it->second.bytes : 0;
+    open_.erase(it);
+    return true;
+  }
+
+ private:
+  struct Offer {
+    bool carried = false;
+    int64_t bytes = 0;
+  };
+  std::map<uint64_t, Offer> open_;  // By number.
+  int64_t carried_bytes_ = 0;
+};
+
 }  // namespace
 
 // The channel to a node, and what goes over it.
@@ -35,7 +74,7 @@ struct TransferJob::Outlet final : transport::SendEvents {
   };
   // A slot is free when its part has left, and the other node has taken it.
   struct Slot {
-    uint64_t number = 0;
+    uint64_t number = 0;  // Of the transfer; 0 for a message.
     int awaited = 0;  // How many of the two have not been heard of.
   };
 
@@ -53,19 +92,24 @@ struct TransferJob::Outlet final : transport::SendEvents {
   }
   void on_closed(const Status& status) override {
     is_closed = true;
+    messages.clear();  // If somebody waits for them, the node is missed by the core.
     job.on_closed(peer, status, !sending.empty());
   }
   void let_go(uint32_t slot) {
     if (--slots[slot].awaited == 0) free.push_back(slot);
   }
-  bool is_quiet() const { return is_closed || (sending.empty() && free.size() == kTransferSlots); }
+  bool is_quiet() const {
+    return is_closed || (messages.empty() && sending.empty() && free.size() == kTransferSlots);
+  }
 
   TransferJob& job;
   const NodeIndex peer;
   ZeroCopyBuffers lent;              // Its places are the slots.
   std::unique_ptr<Staging> staging;  // By slot: what is not sent from where it is.
   std::map<uint64_t, Sending> sending;
+  std::deque<Outgoing> messages;  // Those that are not written.
   std::deque<uint64_t> line;  // The transfers that are not written as a whole, in their turns.
+  OpenOffers offers;          // Of this node.
   std::array<Slot, kTransferSlots> slots;
   std::vector<uint32_t> free;
   std::unique_ptr<transport::SendChannel> channel;
@@ -103,9 +147,7 @@ struct TransferJob::Inlet final : transport::ReceiveEvents {
   ZeroCopyBuffers lent;              // Its places are the slots.
   std::unique_ptr<Staging> staging;  // The slots.
   std::map<uint64_t, Receiving> receiving;
-  // Parts that lie in their slots, because their transfer has been taken and the loop has not been
-  // told yet. There are at most as many as slots.
-  std::vector<transport::FrameHeader> early;
+  OpenOffers offers;  // Of the other node.
   std::unique_ptr<transport::ReceiveChannel> channel;
   uint64_t counted_bytes = 0;
 };
@@ -146,8 +188,6 @@ void TransferJob::run(Transfer transfer) {
     if (faults_.is_stopped()) return;
     const uint64_t number = transfer.key.number;
     from.receiving.emplace(number, Inlet::Receiving{std::move(transfer)});
-    take_early(from, number);
-    if (faults_.is_stopped()) return;
   } else {
     Outlet& to = outlet(transfer.key.to);
     if (faults_.is_stopped()) return;
@@ -156,6 +196,26 @@ void TransferJob::run(Transfer transfer) {
     to.line.push_back(number);
     write(to);
   }
+  watch_.expect_progress();
+}
+
+void TransferJob::open(NodeIndex peer) {
+  if (faults_.is_stopped()) return faults_.report_kept();
+  inlet(peer);
+  if (!faults_.is_stopped()) outlet(peer);
+}
+
+void TransferJob::send(Outgoing message) {
+  if (faults_.is_stopped()) return faults_.report_kept();
+  options_.events.on_small();
+  if (const auto number = answered_by(message.message)) {
+    inlet(message.to).offers.close(*number, message.message);
+    if (faults_.is_stopped()) return;
+  }
+  Outlet& to = outlet(message.to);
+  if (faults_.is_stopped() || to.is_closed) return;
+  to.messages.push_back(std::move(message));
+  write(to);
   watch_.expect_progress();
 }
 
@@ -267,13 +327,49 @@ void TransferJob::expect(Inlet& from) {
 // --- Sending -------------------------------------------------------------------------------------
 
 void TransferJob::write(Outlet& to) {
-  while (to.channel && !to.is_closed && !to.line.empty() && !to.free.empty()) {
-    const uint64_t number = to.line.front();
+  while (to.channel && !to.is_closed && !to.free.empty() &&
+         (!to.messages.empty() || !to.line.empty())) {
     const uint32_t slot = to.free.back();
     to.free.pop_back();
+    if (!to.messages.empty()) {
+      if (!write_message(to, slot)) return;
+      continue;
+    }
+    const uint64_t number = to.line.front();
     to.line.pop_front();
     if (!write_part(to, number, slot)) return;
   }
+}
+
+bool TransferJob::may_carry(const Outlet& to, const Outgoing& offer) {
+  return offer.source.bytes <= kMostCarriedBytes &&
+         offer.source.bytes + to.offers.carried_bytes() <= kCarriedBudget;
+}
+
+bool TransferJob::write_message(Outlet& to, uint32_t slot) {
+  Outgoing item = std::move(to.messages.front());
+  to.messages.pop_front();
+  auto* const offer = std::get_if<core::TransferOffer>(&item.message);
+  size_t carried = 0;
+  if (offer) {
+    offer->carried = may_carry(to, item);
+    carried = offer->carried ? static_cast<size_t>(item.source.bytes) : 0;
+    to.offers.add(offer->number, offer->carried, item.source.bytes);
+  }
+  std::byte* const memory = to.staging->base() + size_t{slot} * kTransferSlotBytes;
+  const size_t head = write_record(item.process_set, item.message, memory);
+  if (carried > 0) {
+    std::memcpy(memory + head, item.source.input, carried);
+    metrics_.daemon().inputs_from_buffers.Increment(static_cast<double>(carried));
+    if (!holds(item.source)) return false;
+  }
+  const transport::SendBuffer buffer{memory, head + carried, to.staging->region()};
+  transport::FrameHeader header = stamp_.header(transport::FrameKind::kTransferMessage);
+  header.slot = slot;
+  header.payload_bytes = static_cast<uint32_t>(buffer.bytes);
+  to.slots[slot] = {0, 2};
+  to.channel->write(header, std::span(&buffer, 1), slot);
+  return true;
 }
 
 bool TransferJob::write_part(Outlet& to, uint64_t number, uint32_t slot) {
@@ -311,10 +407,10 @@ void TransferJob::on_sent(Outlet& to, uint32_t slot) {
   to.lent.give_back(slot);
   const auto it = to.sending.find(to.slots[slot].number);
   to.let_go(slot);
-  if (faults_.is_stopped() || it == to.sending.end()) return;
-  Outlet::Sending& item = it->second;
-  if (--item.unsent == 0 && item.written == item.transfer.bytes) {
-    const Transfer transfer = std::move(item.transfer);
+  if (faults_.is_stopped()) return;
+  if (it != to.sending.end() && --it->second.unsent == 0 &&
+      it->second.written == it->second.transfer.bytes) {
+    const Transfer transfer = std::move(it->second.transfer);
     to.sending.erase(it);
     done(transfer);
   }
@@ -331,7 +427,10 @@ Status TransferJob::check(const Inlet& from, const transport::FrameHeader& heade
                                  " where transfers are sent"};
   }
   const auto it = from.receiving.find(header.seq);
-  if (it == from.receiving.end()) return Status::ok();
+  if (it == from.receiving.end()) {
+    return {Code::kInternal, "it sent a part of transfer " + std::to_string(header.seq) +
+                                 ", which was not taken, or is over"};
+  }
   const Inlet::Receiving& item = it->second;
   const int64_t bytes = part_bytes(item.transfer.bytes, item.received);
   if (header.chunk == item.parts && header.payload_bytes == bytes) return Status::ok();
@@ -343,11 +442,8 @@ Status TransferJob::check(const Inlet& from, const transport::FrameHeader& heade
 }
 
 std::byte* TransferJob::place(Inlet& from, const transport::FrameHeader& header) {
-  const auto it = from.receiving.find(header.seq);
-  if (faults_.is_stopped() || it == from.receiving.end() || !check(from, header).is_ok()) {
-    return nullptr;
-  }
-  const Inlet::Receiving& item = it->second;
+  if (faults_.is_stopped() || !check(from, header).is_ok()) return nullptr;
+  const Inlet::Receiving& item = from.receiving.at(header.seq);
   return from.lent.to_receive(item.transfer.output_arena, item.transfer.output + item.received,
                               header.payload_bytes, header.slot);
 }
@@ -359,12 +455,55 @@ void TransferJob::on_frame(Inlet& from, const transport::FrameHeader& header,
   HandlerWatch::note(options_.cause);
   watch_.note_progress();
   if (header.payload_bytes <= kSmallBytes) options_.events.on_small();
+  if (header.kind == transport::FrameKind::kTransferMessage) {
+    return on_message(from, header, payload);
+  }
+  on_part(from, header, payload, was_placed);
+}
+
+Status TransferJob::count(Inlet& from, const TransferRecord& record) {
+  if (const auto number = answered_by(record.message)) {
+    const auto to = outlets_.find(from.peer);
+    if (to != outlets_.end() && to->second->offers.close(*number, record.message)) {
+      return Status::ok();
+    }
+    return {Code::kInternal, "it answered offer " + std::to_string(*number) +
+                                 ", which is not open, or was made in another way"};
+  }
+  const auto& offer = std::get<core::TransferOffer>(record.message);
+  const auto bytes = static_cast<int64_t>(record.data.size());
+  const size_t most = options_.most_offers[static_cast<size_t>(from.peer.value)];
+  if (from.offers.size() >= most) {
+    return {Code::kInternal, "it has more than " + std::to_string(most) + " offers open"};
+  }
+  if (from.offers.carried_bytes() + bytes > kCarriedBudget) {
+    return {Code::kInternal, "more than " + std::to_string(kCarriedBudget) +
+                                 " bytes of what it sent with offers are not taken"};
+  }
+  if (from.offers.add(offer.number, offer.carried, bytes)) return Status::ok();
+  return {Code::kInternal, "it made offer " + std::to_string(offer.number) + " twice"};
+}
+
+void TransferJob::on_message(Inlet& from, const transport::FrameHeader& header,
+                             std::span<const std::byte> payload) {
+  const Result<TransferRecord> read = read_record(payload);
+  if (!read.is_ok()) return give_up(from.peer, read.status());
+  const TransferRecord& record = read.value();
+  if (Status good = count(from, record); !good.is_ok()) return give_up(from.peer, good);
+  std::shared_ptr<const std::vector<std::byte>> data;
+  if (!record.data.empty()) {
+    data = std::make_shared<std::vector<std::byte>>(record.data.begin(), record.data.end());
+  }
+  // The slot is free only after the core has been told, in the order of its loop: whoever hears
+  // that this node has everything may rely on that.
+  options_.events.on_transfer_message(from.peer, record.process_set, record.message, data);
+  from.channel->release(header.slot);
+}
+
+void TransferJob::on_part(Inlet& from, const transport::FrameHeader& header,
+                          std::span<std::byte> payload, bool was_placed) {
   if (Status good = check(from, header); !good.is_ok()) return give_up(from.peer, good);
   const auto it = from.receiving.find(header.seq);
-  if (it == from.receiving.end()) {
-    from.early.push_back(header);
-    return watch_.expect_progress();
-  }
   Inlet::Receiving& item = it->second;
   if (!was_placed && !payload.empty()) {
     std::memcpy(item.transfer.output + item.received, payload.data(), payload.size());
@@ -376,19 +515,6 @@ void TransferJob::on_frame(Inlet& from, const transport::FrameHeader& header,
   const Transfer transfer = std::move(item.transfer);
   from.receiving.erase(it);
   done(transfer);
-}
-
-void TransferJob::take_early(Inlet& from, uint64_t number) {
-  std::vector<transport::FrameHeader> mine;
-  std::erase_if(from.early, [&](const transport::FrameHeader& header) {
-    if (header.seq == number) mine.push_back(header);
-    return header.seq == number;
-  });
-  for (const transport::FrameHeader& header : mine) {
-    on_frame(
-        from, header,
-        {from.staging->base() + size_t{header.slot} * kTransferSlotBytes, header.payload_bytes});
-  }
 }
 
 // --- What goes wrong -----------------------------------------------------------------------------
@@ -429,10 +555,10 @@ bool TransferJob::is_quiet() const {
 
 std::optional<NodeIndex> TransferJob::culprit() const {
   for (const auto& [peer, item] : inlets_) {
-    if (!item->receiving.empty() || !item->early.empty()) return peer;
+    if (!item->receiving.empty()) return peer;
   }
   for (const auto& [peer, item] : outlets_) {
-    if (!item->sending.empty()) return peer;
+    if (!item->sending.empty() || !item->messages.empty()) return peer;
   }
   for (const auto& [peer, item] : outlets_) {
     if (!item->is_quiet()) return peer;

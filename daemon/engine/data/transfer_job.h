@@ -1,11 +1,13 @@
-// Carries the data of transfers between ranks (core/job/transfers.h), of all process sets of a job
-// in one epoch: by a copy where both ranks are on this node, otherwise over a channel from the one
-// node to the other. Channels are opened when the first transfer needs them, so a job without
-// transfers has none. It belongs to a data loop.
+// Carries transfers between ranks (core/job/transfers.h), of all process sets of a job in one epoch:
+// by a copy where both ranks are on this node, otherwise over a channel from the one node to the
+// other, which has both the core's messages and the data. Channels are opened when the first
+// transfer needs them, so a job without transfers has none. It belongs to a data loop.
 //
-// Transfers to one node share its channel in turns, part by part, so that a small one does not wait
-// for a large one. The core launches a transfer here only when its receive is there, so whatever
-// comes has a place, and no slot stays busy for longer than the loop takes to hear of the launch.
+// Messages go before data. Transfers to one node share its channel in turns, part by part, so that a
+// small one does not wait for a large one. Small data goes with its offer, as long as no more than
+// kCarriedBudget waits on the other node for receives; the other node's data plane counts, too. Any
+// other data is sent when its receive is there, so it has a place. Whatever else comes breaks the
+// rules.
 #pragma once
 
 #include <cstddef>
@@ -25,6 +27,7 @@
 #include "daemon/engine/data/data_job_options.h"
 #include "daemon/engine/data/epoch_faults.h"
 #include "daemon/engine/data/progress_watch.h"
+#include "daemon/engine/data/transfer_record.h"
 #include "daemon/observe/metrics.h"
 #include "daemon/session/memory/arena.h"
 #include "daemon/transport/transport.h"
@@ -35,6 +38,7 @@ namespace rueda::engine {
 inline constexpr uint32_t kTransferSlots = 8;
 inline constexpr uint32_t kTransferSlotBytes = 128 << 10;
 inline constexpr uint64_t kTransferStagingBytes = uint64_t{kTransferSlots} * kTransferSlotBytes;
+static_assert(kMostRecordBytes + kMostCarriedBytes <= kTransferSlotBytes);
 
 // This node's part of a transfer. The arenas keep the memory mapped; they are null if there are no
 // bytes.
@@ -63,7 +67,20 @@ class TransferJob final : private ProgressHost {
   TransferJob(const TransferJob&) = delete;
   TransferJob& operator=(const TransferJob&) = delete;
 
-  // Carries out this node's part; DataEvents::on_transfer_done is the answer.
+  // A message of the core, to another node. The source of an offer has the data that may go with it.
+  struct Outgoing {
+    NodeIndex to;
+    uint32_t process_set = 0;
+    core::TransferMessage message;
+    Transfer source;
+  };
+
+  // Opens the channels to and from a node. It may be called again.
+  void open(NodeIndex peer);
+  // Sends a message; what the other node says comes by DataEvents::on_transfer_message.
+  void send(Outgoing message);
+  // Carries out this node's part; DataEvents::on_transfer_done is the answer. Between nodes, the
+  // destination's part is run before its take is sent.
   void run(Transfer transfer);
   // Gives the epoch up on this node, as DataJob::fail() does.
   void fail(const Status& status);
@@ -84,16 +101,23 @@ class TransferJob final : private ProgressHost {
   void connect(Outlet& to);
   void expect(Inlet& from);
   void write(Outlet& to);
-  // Writes the next part of the transfer into the slot. Returns false if the data plane has
-  // stopped.
+  // These write the next part of a transfer, or the next message, into the slot. They return false
+  // if the data plane has stopped.
   bool write_part(Outlet& to, uint64_t number, uint32_t slot);
+  bool write_message(Outlet& to, uint32_t slot);
+  // Returns whether the data of an offer may go with it.
+  static bool may_carry(const Outlet& to, const Outgoing& offer);
   void on_sent(Outlet& to, uint32_t slot);
   std::byte* place(Inlet& from, const transport::FrameHeader& header);
   // Returns what is wrong with a frame, or ok.
   Status check(const Inlet& from, const transport::FrameHeader& header) const;
   void on_frame(Inlet& from, const transport::FrameHeader& header, std::span<std::byte> payload);
-  // Takes the parts that came before the transfer was launched here.
-  void take_early(Inlet& from, uint64_t number);
+  void on_part(Inlet& from, const transport::FrameHeader& header, std::span<std::byte> payload,
+               bool was_placed);
+  void on_message(Inlet& from, const transport::FrameHeader& header,
+                  std::span<const std::byte> payload);
+  // Counts what the message opens or closes. Returns what is wrong with it, or ok.
+  Status count(Inlet& from, const TransferRecord& record);
   void on_closed(NodeIndex peer, const Status& status, bool is_missed);
   // Stops the data plane if a client's memory is lost. Returns whether all is well.
   bool holds(const Transfer& transfer);

@@ -42,6 +42,7 @@ void HostPath::begin_epoch(Epoch epoch, std::vector<std::string> data_addresses,
   loops_ = common_loops();
   staging_.clear();  // These are of the epoch before.
   transfer_staging_.clear();
+  carried_.clear();
   open_data(0, layout);
   open_transfers(layout);
 }
@@ -72,13 +73,13 @@ void HostPath::charge_staging(uint32_t process_set, const core::Layout& layout) 
                     lifetime_.guard([this, why = paid.status()] { host_.end_by(why); }));
 }
 
-void HostPath::charge_transfers(const core::TransferKey& key) {
-  const std::pair way(key.from, key.to);
-  if (transfer_staging_.contains(way)) return;
-  Result<session::Charge> paid = session::charge(
-      {context_.ledger, spec_.owner}, session::Resource::kStagingBytes, kTransferStagingBytes);
+void HostPath::charge_transfers(NodeIndex peer) {
+  if (transfer_staging_.contains(peer)) return;
+  Result<session::Charge> paid =
+      session::charge({context_.ledger, spec_.owner}, session::Resource::kStagingBytes,
+                      2 * kTransferStagingBytes + kCarriedBudget);
   const Status why = paid.status();
-  transfer_staging_.emplace(way, paid.is_ok() ? std::move(paid).value() : session::Charge());
+  transfer_staging_.emplace(peer, paid.is_ok() ? std::move(paid).value() : session::Charge());
   if (why.is_ok()) return;
   boost::asio::post(context_.control_loop, lifetime_.guard([this, why] { host_.end_by(why); }));
 }
@@ -129,6 +130,7 @@ void HostPath::open_transfers(const core::Layout& layout) {
   std::vector<NodeIndex> nodes;
   for (int node = 0; node < layout.node_count(); ++node) {
     const auto& spec = layout.node(NodeIndex{node});
+    options.most_offers.push_back(limits::kMaxOffersOfRank * spec.ranks.size());
     nodes.push_back(NodeIndex{node});
     options.node_ids.push_back(spec.node_id);
     const std::string& told = data_addresses_[static_cast<size_t>(node)];
@@ -244,7 +246,7 @@ void HostPath::run_here(const Operation& operation) {
   end_later({operation.epoch, {operation.process_set, operation.seq}, status});
 }
 
-void HostPath::launch(const core::TransferLaunch& launch) {
+Transfer HostPath::part_of(const core::TransferLaunch& launch) const {
   Transfer transfer;
   transfer.key = launch.key;
   transfer.bytes = launch.bytes;
@@ -268,11 +270,48 @@ void HostPath::launch(const core::TransferLaunch& launch) {
     fits &= buffers.output_bytes >= wanted;
   }
   RUEDA_CHECK(fits);  // The core has compared the sizes.
-  if (transfer.bytes == 0 || (transfer.is_local() && transfer.bytes <= kMaxBytesHere)) {
+  return transfer;
+}
+
+void HostPath::launch(const core::TransferLaunch& launch) {
+  Transfer transfer = part_of(launch);
+  std::shared_ptr<const std::vector<std::byte>> data;
+  if (const auto kept = carried_.find(launch.key); kept != carried_.end()) {
+    data = std::move(kept->second);
+    carried_.erase(kept);
+    // The data loop has compared its size with the offer's, and the core that with the receive's.
+    RUEDA_CHECK(launch.carried && data->size() == static_cast<size_t>(launch.bytes));
+    transfer.input = data->data();
+  }
+  if (transfer.bytes == 0 || launch.carried ||
+      (transfer.is_local() && transfer.bytes <= kMaxBytesHere)) {
     return run_here(transfer);
   }
-  if (!transfer.is_local()) charge_transfers(launch.key);
   context_.data_loops.at(0).run(spec_.job, launch.epoch, std::move(transfer));
+}
+
+void HostPath::open_transfers(NodeIndex peer) {
+  charge_transfers(peer);
+  context_.data_loops.at(0).open_transfers(spec_.job, epoch_, peer);
+}
+
+void HostPath::send(const core::TransferSend& send) {
+  TransferJob::Outgoing message{send.to, send.process_set, send.message, {}};
+  if (const auto* offer = std::get_if<core::TransferOffer>(&send.message)) {
+    core::TransferLaunch source;
+    source.key = {spec_.self, send.to, offer->number};
+    source.bytes = offer->elements * static_cast<int64_t>(element_bytes(offer->dtype));
+    source.source = send.source;
+    message.source = part_of(source);
+  } else if (const auto* refusal = std::get_if<core::TransferRefusal>(&send.message)) {
+    carried_.erase({send.to, spec_.self, refusal->number});
+  }
+  context_.data_loops.at(0).send(spec_.job, epoch_, std::move(message));
+}
+
+void HostPath::keep(const core::TransferKey& key,
+                    std::shared_ptr<const std::vector<std::byte>> data) {
+  carried_.insert_or_assign(key, std::move(data));
 }
 
 void HostPath::run_here(const Transfer& transfer) {

@@ -63,6 +63,12 @@ class HostPath {
               const std::shared_ptr<InputCheck>& check);
   // Carries out this node's part of a transfer between ranks.
   void launch(const core::TransferLaunch& launch);
+  // Opens the channels for transfers to and from a node.
+  void open_transfers(NodeIndex peer);
+  // Sends a message about a transfer, and lets go of what has come with an offer that it refuses.
+  void send(const core::TransferSend& send);
+  // Keeps what has come with an offer until it is launched or refused.
+  void keep(const core::TransferKey& key, std::shared_ptr<const std::vector<std::byte>> data);
   // Cancels what has been launched of the set, as DataLoop::cancel() does. `done` may be null.
   void cancel(const core::Cancel& cancelled, std::function<void()> done);
 
@@ -105,8 +111,10 @@ class HostPath {
   // Charges the set's staging memory to the job's user. If the user has no more of it, the job ends
   // soon.
   void charge_staging(uint32_t process_set, const core::Layout& layout);
-  // The same for the channel of transfers to or from a node, once.
-  void charge_transfers(const core::TransferKey& key);
+  // The same for what the channels for transfers to and from a node take, once.
+  void charge_transfers(NodeIndex peer);
+  // Returns this node's part of a transfer, with the memory of its ranks.
+  Transfer part_of(const core::TransferLaunch& launch) const;
   void open_transfers(const core::Layout& layout);
   // Carries out a transfer that needs no loop: it is small, and of one node.
   void run_here(const Transfer& transfer);
@@ -130,7 +138,9 @@ class HostPath {
   size_t loops_ = 1;                             // The epoch's number of data loops on every node.
   std::map<uint32_t, DataParts> parts_;          // The epoch's, by process set.
   std::map<uint32_t, session::Charge> staging_;  // The epoch's, by process set.
-  std::map<std::pair<NodeIndex, NodeIndex>, session::Charge> transfer_staging_;  // The epoch's.
+  std::map<NodeIndex, session::Charge> transfer_staging_;  // The epoch's.
+  // The data that came with offers which are not launched or refused. The data loop bounds it.
+  std::map<core::TransferKey, std::shared_ptr<const std::vector<std::byte>>> carried_;
   std::vector<EndedHere> ended_here_;  // Operations that have ended and are not told yet.
   std::vector<TransferredHere> transferred_here_;  // The same of transfers.
   // Operations that were launched behind a batch which is not in host memory yet.

@@ -172,7 +172,9 @@ void JobRunner::carry_out() {
   if (output.rounds > 0) metrics_->order_rounds.Increment(output.rounds);
   if (output.recorded_plan) listener_.on_plan(*output.recorded_plan);
   if (output.started) start_epoch(*output.started);
+  for (const NodeIndex peer : output.transfer_peers) host_path_.open_transfers(peer);
   for (const core::TransferLaunch& item : output.transfers) host_path_.launch(item);
+  for (const core::TransferSend& item : output.transfer_sends) host_path_.send(item);
   for (auto& [to, message] : output.sends) links_.send(to, std::move(message));
   links_.release_old_parents();
   for (const core::ProcessSetAdded& added : output.sets_added) {
@@ -565,6 +567,15 @@ DataEvents JobRunner::data_events(uint32_t process_set, const std::vector<NodeIn
         }
       });
   events.on_transfer_done = tell([this](const core::TransferKey& key) { end_transfer(key); });
+  events.on_transfer_message =
+      tell([this](NodeIndex from, uint32_t set, const core::TransferMessage& message,
+                  const std::shared_ptr<const std::vector<std::byte>>& data) {
+        if (data) {
+          const uint64_t number = std::get<core::TransferOffer>(message).number;
+          host_path_.keep({from, spec_.self, number}, data);
+        }
+        step(core::TransferMessageArrived{from, set, message});
+      });
   // Nobody waits whether another cause is told: the other end hears no more than that its channel
   // is closed.
   events.on_unusable = tell([this](NodeIndex /*place*/, const Status& status) {

@@ -150,25 +150,7 @@ struct Writer {
     fail.set_is_by_request(from.status.origin().is_by_request);
   }
   void operator()(const core::StallMessage& from) const { put_stall(from, to); }
-  void operator()(const core::TransferMessage& from) const { std::visit(*this, from); }
-  void operator()(const core::TransferOffer& from) const {
-    v1::TransferOffer& offer = *to.mutable_transfer_offer();
-    offer.set_number(from.number);
-    offer.set_source(from.source.value);
-    offer.set_destination(from.destination.value);
-    offer.set_tag(from.tag);
-    offer.set_dtype(static_cast<uint32_t>(from.dtype));
-    offer.set_elements(from.elements);
-  }
-  void operator()(const core::TransferTake& from) const {
-    to.mutable_transfer_take()->set_number(from.number);
-  }
-  void operator()(const core::TransferRefusal& from) const {
-    v1::TransferRefusal& refusal = *to.mutable_transfer_refusal();
-    refusal.set_number(from.number);
-    refusal.set_error_code(static_cast<int32_t>(from.status.code()));
-    refusal.set_error_text(from.status.message());
-  }
+  void operator()(const core::TransferOpen&) const { to.mutable_transfer_open(); }
 };
 
 Result<core::Join> read(const v1::Join& from) {
@@ -297,26 +279,6 @@ Result<core::Fail> read(const v1::Fail& from) {
   return core::Fail{Status(code.value(), one_line(from.text(), kMaxTextBytes), std::move(origin))};
 }
 
-// Whether the ranks and the size can be is for the core to say, which knows the job.
-Result<core::TransferMessage> read(const v1::TransferOffer& from) {
-  if (from.dtype() >= kDTypeCount) return broken("an unknown dtype of an offered send");
-  return core::TransferMessage(
-      core::TransferOffer{from.number(), Rank{from.source()}, Rank{from.destination()}, from.tag(),
-                          static_cast<DType>(from.dtype()), from.elements()});
-}
-
-Result<core::TransferMessage> read(const v1::TransferTake& from) {
-  return core::TransferMessage(core::TransferTake{from.number()});
-}
-
-Result<core::TransferMessage> read(const v1::TransferRefusal& from) {
-  Result<Code> code = read_code(from.error_code());
-  if (!code.is_ok()) return code.status();
-  if (code.value() == Code::kOk) return broken("a refusal without an error");
-  return core::TransferMessage(core::TransferRefusal{
-      from.number(), Status(code.value(), one_line(from.error_text(), kMaxTextBytes))});
-}
-
 template <class Body>
 Status put(Result<Body> body, core::Message& message) {
   if (!body.is_ok()) return body.status();
@@ -365,9 +327,7 @@ Status read_body(const v1::JobMessage& from, engine::Envelope& to) {
     case v1::JobMessage::kLeft: message.body = core::Left{Rank{from.left().rank()}}; break;
     case v1::JobMessage::kFail: return put(read(from.fail()), message);
     case v1::JobMessage::kHandover: return put(read(from.handover()), message);
-    case v1::JobMessage::kTransferOffer: return put(read(from.transfer_offer()), message);
-    case v1::JobMessage::kTransferTake: return put(read(from.transfer_take()), message);
-    case v1::JobMessage::kTransferRefusal: return put(read(from.transfer_refusal()), message);
+    case v1::JobMessage::kTransferOpen: message.body = core::TransferOpen{}; break;
     case v1::JobMessage::kStallReport: return put(read_stall(from.stall_report()), message);
     case v1::JobMessage::kStallQuery: return put(read_stall(from.stall_query()), message);
     case v1::JobMessage::kStallAnswer: return put(read_stall(from.stall_answer()), message);

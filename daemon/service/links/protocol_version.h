@@ -5,6 +5,6 @@
 
 namespace rueda::service {
 
-constexpr uint32_t kProtocolVersion = 13;
+constexpr uint32_t kProtocolVersion = 14;
 
 }  // namespace rueda::service

@@ -73,6 +73,12 @@ class Cluster {
       spoken_.insert({index, to.value});
       streams_[{index, to.value}].push_back(std::move(message));
     }
+    for (TransferSend& send : output.transfer_sends) {
+      auto* const offer = std::get_if<TransferOffer>(&send.message);
+      if (offer) offer->carried = offer->number % 2 == 0;
+      records_[{index, send.to.value}].push_back(
+          {NodeIndex{index}, send.process_set, std::move(send.message)});
+    }
     append(at.cancels, output.cancels);
     append(at.launches, output.launches);
     append(at.transfers, output.transfers);
@@ -98,6 +104,14 @@ class Cluster {
     stream(from, to).pop_front();
     step(to, MessageArrived{std::move(message)});
   }
+  // Returns what is on its way between two nodes about transfers, over their channel.
+  std::deque<TransferMessageArrived>& records(int from, int to) { return records_[{from, to}]; }
+  void deliver_record(int from, int to) {
+    ASSERT_FALSE(records(from, to).empty());
+    TransferMessageArrived record = std::move(records(from, to).front());
+    records(from, to).pop_front();
+    step(to, std::move(record));
+  }
   void end_turns() {
     for (int i = 0; i < layout_.node_count(); ++i) step(i, TurnEnded{});
   }
@@ -106,6 +120,12 @@ class Cluster {
     for (bool moved = true; moved;) {
       end_turns();
       moved = false;
+      for (auto& [link, records] : records_) {
+        while (!records.empty()) {
+          deliver_record(link.first, link.second);
+          moved = true;
+        }
+      }
       for (auto& [link, messages] : streams_) {
         while (!messages.empty()) {
           deliver(link.first, link.second);
@@ -179,6 +199,7 @@ class Cluster {
   const Layout layout_;
   std::vector<Node> nodes_;
   std::map<std::pair<int, int>, std::deque<Message>> streams_;
+  std::map<std::pair<int, int>, std::deque<TransferMessageArrived>> records_;
   std::set<std::pair<int, int>> spoken_;
   TicksMs now_ = 1'000'000;  // must not be 0, which means no time
   uint64_t next_ticket_ = 1;

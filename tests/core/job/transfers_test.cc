@@ -232,15 +232,89 @@ TEST_F(TransfersTest, WhatAPeerCannotOfferEndsTheEpoch) {
   for (const TransferMessage& message : wrong) {
     start({1, 1});
     job_->submit(0, receive(-1));
-    Message envelope{n1, Epoch{1}, 0, message};
-    // It comes after all that node 1 has said so far.
-    for (uint64_t number = 1; number < 10 && job_->state(0) == JobState::kRunning; ++number) {
-      envelope.number = number;
-      job_->step(0, MessageArrived{envelope});
-    }
+    job_->step(0, TransferMessageArrived{n1, 0, message});
     EXPECT_EQ(job_->state(0), JobState::kFailed) << "message " << message.index();
     EXPECT_TRUE(job_->node(0).transfers.empty());
   }
+}
+
+TEST_F(TransfersTest, ChannelsAreAnnouncedOnceForBothWays) {
+  start({1, 1, 1});
+  std::vector<std::vector<NodeIndex>> opened(3);
+  const auto step = [&](int node, Event event) {
+    Output output;
+    job_->node(node).core->step(0, std::move(event), output);
+    auto& peers = opened[static_cast<size_t>(node)];
+    peers.insert(peers.end(), output.transfer_peers.begin(), output.transfer_peers.end());
+    return output;
+  };
+  Output first = step(1, Submitted{{LocalRank{0}, Ticket{1}, send(2)}});
+  ASSERT_EQ(first.sends.size(), 1u);
+  EXPECT_TRUE(std::holds_alternative<TransferOpen>(first.sends[0].second.body));
+  ASSERT_EQ(first.transfer_sends.size(), 1u);
+  EXPECT_TRUE(step(1, Submitted{{LocalRank{0}, Ticket{2}, send(2)}}).sends.empty());
+  // The coordinator's node passes it on.
+  Output passed = step(0, MessageArrived{first.sends[0].second});
+  ASSERT_EQ(passed.sends.size(), 1u);
+  step(2, MessageArrived{passed.sends[0].second});
+  EXPECT_TRUE(step(2, Submitted{{LocalRank{0}, Ticket{1}, send(1)}}).sends.empty());
+  EXPECT_THAT(opened, testing::ElementsAre(testing::IsEmpty(), testing::ElementsAre(NodeIndex{2}),
+                                           testing::ElementsAre(NodeIndex{1})));
+}
+
+TEST_F(TransfersTest, AnOfferInAProcessSetThatIsNotKnownYetWaitsForIt) {
+  start({1, 1});
+  job_->submit_everywhere(tensor(kProcessSetsName, 1, [&](TensorDescriptor& t) {
+    t.kind = CollectiveKind::kAddProcessSet;
+    t.shape = {1};
+  }));
+  const TransferOffer outside{1, Rank{1}, Rank{0}, 0, DType::kFloat32, 4};
+  job_->step(0, TransferMessageArrived{n1, 1, outside});
+  EXPECT_EQ(job_->state(0), JobState::kRunning);
+  job_->end_turns();
+  for (int to : {0, 1}) job_->records(1 - to, to).clear();
+  EXPECT_TRUE(job_->records(0, 1).empty()) << "it waits";
+  while (!job_->stream(1, 0).empty() || !job_->stream(0, 1).empty()) {
+    for (const auto& [from, to] : {std::pair{1, 0}, std::pair{0, 1}}) {
+      while (!job_->stream(from, to).empty()) job_->deliver(from, to);
+    }
+    job_->end_turns();
+  }
+  ASSERT_EQ(job_->records(0, 1).size(), 1u) << "the set has no rank 0, so the offer is refused";
+  EXPECT_TRUE(std::holds_alternative<TransferRefusal>(job_->records(0, 1).front().message));
+  EXPECT_EQ(job_->state(0), JobState::kRunning);
+}
+
+TEST_F(TransfersTest, OffersToARankThatHasLeftAreAnswered) {
+  start({1, 1, 1});
+  const Ticket sent = job_->submit(0, send(2));
+  job_->settle();
+  job_->detach(2);
+  for (int i = 0; i < 3; ++i) {
+    job_->end_turns();
+    while (!job_->stream(2, 0).empty()) job_->deliver(2, 0);
+    while (!job_->stream(0, 2).empty()) job_->deliver(0, 2);
+  }
+  ASSERT_EQ(job_->records(2, 0).size(), 1u) << "node 2 lets go of what came with the offer";
+  job_->settle();
+  EXPECT_EQ(job_->end_of(0, sent).code(), Code::kShutDown);
+  EXPECT_EQ(job_->state(0), JobState::kRunning);
+}
+
+TEST_F(TransfersTest, TransfersOfOpenChannelsDoNotNeedTheCoordinator) {
+  start({1, 1, 1});
+  job_->submit(1, send(2));
+  job_->submit(2, receive(1));
+  move_data();
+  job_->detach(0);
+  job_->settle();
+  const Ticket waits = job_->submit(2, receive(1));
+  job_->step(1, NodeLost{n0, Status(Code::kNodeLost, "it has stopped")});
+  job_->step(2, NodeLost{n0, Status(Code::kNodeLost, "it has stopped")});
+  const Ticket sent = job_->submit(1, send(2));
+  move_data();
+  EXPECT_TRUE(job_->end_of(1, sent).is_ok());
+  EXPECT_TRUE(job_->end_of(2, waits).is_ok());
 }
 
 // Any number of transfers under way, any order of events: what is matched is what the order of
@@ -267,7 +341,7 @@ TEST_F(TransfersTest, AnyOrderOfEventsGivesTheSameMatches) {
       for (int i = 0; i < nodes; ++i) {
         if (!job_->node(i).transfers.empty()) return false;
         for (int to = 0; to < nodes; ++to) {
-          if (!job_->stream(i, to).empty()) return false;
+          if (!job_->stream(i, to).empty() || !job_->records(i, to).empty()) return false;
         }
       }
       return left == 0;
@@ -289,7 +363,12 @@ TEST_F(TransfersTest, AnyOrderOfEventsGivesTheSameMatches) {
       } else if (choice == 1) {
         const int from = draw(nodes);
         const int to = draw(nodes);
-        if (!job_->stream(from, to).empty()) job_->deliver(from, to);
+        // The links and the channels may overtake each other.
+        if (!job_->stream(from, to).empty() && draw(2) == 0) {
+          job_->deliver(from, to);
+        } else if (!job_->records(from, to).empty()) {
+          job_->deliver_record(from, to);
+        }
       } else if (choice == 2) {
         const int node = draw(nodes);
         std::vector<TransferLaunch>& launched = job_->node(node).transfers;

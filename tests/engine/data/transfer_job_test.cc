@@ -19,6 +19,7 @@ namespace rueda::engine {
 namespace {
 
 constexpr TicksMs kPatienceMs = 60'000;
+constexpr size_t kMostOffers = 40;
 
 // Some data loops, a thread each, with the transfers of one epoch.
 class TransferLoops {
@@ -41,10 +42,16 @@ class TransferLoops {
       for (int node = 0; node < nodes; ++node)
         options.node_ids.push_back("n" + std::to_string(node));
       options.data_addresses = addresses;
+      options.most_offers.assign(static_cast<size_t>(nodes), kMostOffers);
       options.timeout_ms = kPatienceMs;
       options.events.on_transfer_done = [this](const core::TransferKey& key) {
         tell([&] { ++done_[key]; });
       };
+      options.events.on_transfer_message =
+          [this, i](NodeIndex from, uint32_t set, const core::TransferMessage& message,
+                    const std::shared_ptr<const std::vector<std::byte>>& data) {
+            tell([&] { told_.push_back({i, from.value, set, message, data}); });
+          };
       const auto broke = [this](const auto&, const Status& status) {
         tell([&] { broken_ = status.message(); });
       };
@@ -65,6 +72,21 @@ class TransferLoops {
       return !broken_.empty() || all == parts;
     });
     return came ? broken_ : "it stands still";
+  }
+  struct Told {
+    int at;
+    int from;
+    uint32_t process_set;
+    core::TransferMessage message;
+    std::shared_ptr<const std::vector<std::byte>> data;
+  };
+  // Waits for so many messages, over all nodes, or until something has gone wrong.
+  std::vector<Told> wait_for_messages(size_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, std::chrono::milliseconds(kPatienceMs),
+                      [&] { return !broken_.empty() || told_.size() >= count; });
+    EXPECT_EQ(broken_, "");
+    return std::exchange(told_, {});
   }
   bool end_epoch() {
     size_t ended = 0;
@@ -90,6 +112,7 @@ class TransferLoops {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<core::TransferKey, size_t> done_;
+  std::vector<Told> told_;
   std::string broken_;
   std::vector<std::unique_ptr<DataLoop>> loops_;
 };
@@ -131,7 +154,7 @@ TEST_P(TransferJobNodes, ManyOfAllSizesInAnyOrderArriveAsTheyWere) {
     sizes.insert(sizes.end(), {kTransferSlotBytes, kTransferSlotBytes + 1, 20 << 20});
     std::vector<Message> all = messages(nodes, sizes, random);
     TransferLoops loops(nodes);
-    // The two parts of a transfer are launched in any order, as far apart as can be.
+    // The two parts of a transfer are launched as far apart as can be, in any order of transfers.
     std::vector<std::pair<Message*, bool>> parts;
     size_t expected = 0;
     for (Message& message : all) {
@@ -139,6 +162,7 @@ TEST_P(TransferJobNodes, ManyOfAllSizesInAnyOrderArriveAsTheyWere) {
       if (message.key.from != message.key.to) parts.emplace_back(&message, false);
     }
     std::shuffle(parts.begin(), parts.end(), random);
+    std::stable_partition(parts.begin(), parts.end(), [](const auto& part) { return part.second; });
     for (const auto& [message, is_first] : parts) {
       Transfer transfer;
       transfer.key = message->key;
@@ -185,6 +209,97 @@ TEST(TransferJob, PartsOfAnotherSizeThanWasAgreedEndTheEpoch) {
   loops.loop(0).run("job", Epoch{1}, {key, 1000, sent.data(), nullptr, {}, {}});
   EXPECT_THAT(loops.wait_for(2), ::testing::HasSubstr("part 0 of 1000 bytes where part 0 of 900"));
   EXPECT_EQ(got[0], std::byte{7}) << "nothing of it was written";
+  EXPECT_TRUE(loops.end_epoch());
+}
+
+TransferJob::Outgoing offer(int to, uint64_t number, const std::vector<std::byte>& data) {
+  const auto bytes = static_cast<int64_t>(data.size());
+  TransferJob::Outgoing message{NodeIndex{to}, 3, {}, {}};
+  message.message =
+      core::TransferOffer{number, Rank{0}, Rank{1}, 5, DType::kUInt8, bytes, false};
+  message.source.bytes = bytes;
+  message.source.input = data.data();
+  return message;
+}
+TransferJob::Outgoing take(int to, uint64_t number, bool carried) {
+  return {NodeIndex{to}, 0, core::TransferTake{number, carried}, {}};
+}
+
+TEST(TransferJob, SmallDataGoesWithItsOfferAsLongAsLittleWaits) {
+  TransferLoops loops(2);
+  std::vector<std::byte> data(kMostCarriedBytes);
+  for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<std::byte>(i * 7);
+  const uint64_t most = kCarriedBudget / kMostCarriedBytes;
+  for (uint64_t i = 1; i <= most + 2; ++i) loops.loop(0).send("job", Epoch{1}, offer(1, i, data));
+  loops.loop(1).open_transfers("job", Epoch{1}, NodeIndex{0});
+  loops.loop(0).open_transfers("job", Epoch{1}, NodeIndex{1});
+  const auto offers = loops.wait_for_messages(most + 2);
+  ASSERT_EQ(offers.size(), most + 2);
+  for (uint64_t i = 1; i <= most + 2; ++i) {
+    const TransferLoops::Told& told = offers[i - 1];
+    const auto& got = std::get<core::TransferOffer>(told.message);
+    EXPECT_EQ(std::tuple(told.at, told.from, told.process_set, got.number),
+              std::tuple(1, 0, 3u, i));
+    EXPECT_EQ(got.carried, i <= most) << i;
+    ASSERT_EQ(told.data != nullptr, got.carried);
+    EXPECT_TRUE(!told.data || *told.data == data);
+  }
+  loops.loop(1).send("job", Epoch{1}, take(0, 1, true));
+  const auto taken = loops.wait_for_messages(1);
+  ASSERT_EQ(taken.size(), 1u);
+  EXPECT_TRUE(std::get<core::TransferTake>(taken[0].message).carried);
+  // There is room again; but what is too large never goes with its offer.
+  loops.loop(0).send("job", Epoch{1}, offer(1, most + 3, data));
+  const std::vector<std::byte> large(kMostCarriedBytes + 1);
+  loops.loop(0).send("job", Epoch{1}, offer(1, most + 4, large));
+  const auto more = loops.wait_for_messages(2);
+  ASSERT_EQ(more.size(), 2u);
+  EXPECT_TRUE(std::get<core::TransferOffer>(more[0].message).carried);
+  EXPECT_FALSE(std::get<core::TransferOffer>(more[1].message).carried);
+  EXPECT_TRUE(loops.end_epoch());
+  EXPECT_EQ(loops.metrics().daemon().staging_bytes.Value(), 0);
+}
+
+// Node 0 says what it must not, and node 1 hears it.
+TEST(TransferJob, WhatBreaksTheRulesEndsTheEpochWithTheReason) {
+  const std::vector<std::byte> data(100);
+  using Lie = std::function<void(DataLoop&)>;
+  const auto send = [](DataLoop& loop, const TransferJob::Outgoing& message) {
+    loop.send("job", Epoch{1}, message);
+  };
+  const std::vector<std::pair<Lie, const char*>> lies = {
+      {[&](DataLoop& loop) { send(loop, take(1, 9, true)); }, "answered offer 9, which is not open"},
+      {[&](DataLoop& loop) {
+         for (int i = 0; i < 2; ++i) send(loop, offer(1, 4, data));
+       },
+       "it made offer 4 twice"},
+      {[&](DataLoop& loop) {
+         for (uint64_t i = 1; i <= kMostOffers + 1; ++i) send(loop, offer(1, i, data));
+       },
+       "it has more than 40 offers open"},
+      {[&](DataLoop& loop) {
+         loop.run("job", Epoch{1}, {{NodeIndex{0}, NodeIndex{1}, 7}, 100, data.data(), nullptr, {}, {}});
+       },
+       "a part of transfer 7, which was not taken"},
+  };
+  for (const auto& [lie, why] : lies) {
+    TransferLoops loops(2);
+    loops.loop(1).open_transfers("job", Epoch{1}, NodeIndex{0});
+    lie(loops.loop(0));
+    EXPECT_THAT(loops.wait_for(1), ::testing::HasSubstr(why));
+    EXPECT_TRUE(loops.end_epoch());
+  }
+}
+
+TEST(TransferJob, AnAnswerThatDoesNotKnowWhatWasCarriedEndsTheEpoch) {
+  const std::vector<std::byte> data(100);
+  TransferLoops loops(2);
+  loops.loop(1).open_transfers("job", Epoch{1}, NodeIndex{0});
+  loops.loop(0).open_transfers("job", Epoch{1}, NodeIndex{1});
+  loops.loop(0).send("job", Epoch{1}, offer(1, 1, data));
+  ASSERT_EQ(loops.wait_for_messages(1).size(), 1u);
+  loops.loop(1).send("job", Epoch{1}, take(0, 1, false));
+  EXPECT_THAT(loops.wait_for(1), ::testing::HasSubstr("or was made in another way"));
   EXPECT_TRUE(loops.end_epoch());
 }
 

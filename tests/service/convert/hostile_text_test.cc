@@ -177,8 +177,6 @@ std::vector<v1::LinkMessage> messages_of_links() {
                                    {{NodeIndex{2}, "host:2", {}, "rack"}},
                                    "rack"}));
   made.push_back(of_job(core::Start{{"host:1", "host:2"}, {}}));
-  made.push_back(of_job(
-      core::TransferMessage(core::TransferRefusal{1, Status(Code::kMismatch, "they differ")})));
   made.push_back(agreed(core::Ready{{{tensor("t"), Rank{1}, "they differ"}}}));
   core::Lock lock;
   lock.generation = 1;

@@ -29,6 +29,19 @@ std::string describe_operation(const core::OrderedOperation& operation) {
   return text;
 }
 
+struct TextOfTransfer {
+  std::string operator()(const core::TransferOffer& offer) const {
+    return "rank " + std::to_string(offer.source.value) + " sends to rank " +
+           std::to_string(offer.destination.value);
+  }
+  std::string operator()(const core::TransferTake& take) const {
+    return "takes " + number(take.number);
+  }
+  std::string operator()(const core::TransferRefusal& refusal) const {
+    return "refuses " + number(refusal.number) + ": " + refusal.status.to_string();
+  }
+};
+
 struct MessageText {
   std::string operator()(const core::Handover& handover) const {
     static constexpr const char* kSteps[] = {"move to ",      "last one up", "attach",
@@ -153,19 +166,7 @@ struct MessageText {
   std::string operator()(const core::Learn& learn) const { return decision(*learn.decision); }
   std::string operator()(const core::Ask&) const { return "how did my epoch end?"; }
   std::string operator()(const core::RecoveryBody& body) const { return std::visit(*this, body); }
-  std::string operator()(const core::TransferOffer& offer) const {
-    return "rank " + std::to_string(offer.source.value) + " sends to rank " +
-           std::to_string(offer.destination.value);
-  }
-  std::string operator()(const core::TransferTake& take) const {
-    return "takes " + number(take.number);
-  }
-  std::string operator()(const core::TransferRefusal& refusal) const {
-    return "refuses " + number(refusal.number) + ": " + refusal.status.to_string();
-  }
-  std::string operator()(const core::TransferMessage& message) const {
-    return std::visit(*this, message);
-  }
+  std::string operator()(const core::TransferOpen&) const { return "let us open channels"; }
 
   static std::string ballot(core::Ballot ballot) {
     return "ballot " + number(ballot.round) + "." + std::to_string(ballot.node.value);
@@ -215,6 +216,9 @@ struct EventText {
   std::string operator()(const core::OperationDiverged& e) const {
     return "operation " + label_of(e.seq) + " is another batch on " + label_of(e.peer);
   }
+  std::string operator()(const core::TransferMessageArrived& e) const {
+    return label_of(e.from) + " tells of a transfer: " + std::visit(TextOfTransfer(), e.message);
+  }
   std::string operator()(const core::TransferDone& e) const {
     return "transfer " + number(e.key.number) + " from " + label_of(e.key.from) + " is done";
   }
@@ -244,7 +248,7 @@ std::string join_names(const std::vector<std::string>& names) { return join(name
 
 const char* kind_of(const core::Message& message) {
   static constexpr const char* kNames[] = {"Join", "Start", "", "Leave",    "Left",
-                                           "Fail", "",      "", "Handover", "Transfer"};
+                                           "Fail", "",      "", "Handover", "TransferOpen"};
   static constexpr const char* kAgreed[] = {"Ready",  "Decree", "Lock",   "UnlockRequest",
                                             "Freeze", "Frozen", "Resume", "Ended"};
   static constexpr const char* kStalls[] = {"StallReport", "StallQuery", "StallAnswer",
