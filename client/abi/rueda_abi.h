@@ -18,7 +18,7 @@ extern "C" {
 #endif
 
 #define RUEDA_ABI_MAGIC 0x41445552u /* "RUDA" */
-#define RUEDA_ABI_VERSION 17u
+#define RUEDA_ABI_VERSION 18u
 
 #define RUEDA_ABI_JOB_ID_BYTES 64 /* with the final NUL */
 #define RUEDA_ABI_NODE_ID_BYTES 64
@@ -317,6 +317,10 @@ RUEDA_ABI_ASSERT(offsetof(rueda_abi_ring, tail) == 64 && offsetof(rueda_abi_ring
  */
 #define RUEDA_ABI_FLAG_SEND 4u
 #define RUEDA_ABI_FLAG_RECEIVE 8u
+/* Flag of a record that takes back a send or a receive in flight, and has a ticket of its own,
+ * which ends at once. The record is a rueda_abi_transfer with nothing but its ticket, its flags and
+ * `cancels`. What is taken back ends with RUEDA_ERR_UNAVAILABLE, if it has met no other half. */
+#define RUEDA_ABI_FLAG_CANCEL 16u
 /* The peer of a receive that takes what any rank sends. */
 #define RUEDA_ABI_ANY_SOURCE (-1)
 /* Flag of a completion: the daemon has sent a message on the socket that was not asked for. */
@@ -351,8 +355,8 @@ typedef struct rueda_abi_transfer {
   uint64_t elements;
   uint32_t dtype;
   uint32_t reserved0;
-  int64_t tag; /* any number */
-  uint64_t reserved1;
+  int64_t tag;      /* any number */
+  uint64_t cancels; /* with RUEDA_ABI_FLAG_CANCEL, a ticket; otherwise 0 */
 } rueda_abi_transfer;
 RUEDA_ABI_ASSERT(sizeof(rueda_abi_transfer) == sizeof(rueda_abi_submission));
 RUEDA_ABI_ASSERT(offsetof(rueda_abi_transfer, ticket) == offsetof(rueda_abi_submission, ticket) &&

@@ -74,6 +74,8 @@ struct Submission {
   // equal in all other fields, and 0 means that the content is not known.
   uint64_t content = 0;
   std::shared_ptr<const core::TensorDescriptor> descriptor;
+  // The send or receive that is taken back. There is no descriptor then, and nothing below.
+  std::optional<Ticket> cancels;
   // An empty buffer means that the rank gives nothing (input), or gets nothing (output).
   Buffer input;
   Buffer output;

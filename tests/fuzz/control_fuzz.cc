@@ -469,8 +469,9 @@ class Victim {
     return ranks[static_cast<size_t>(bytes_.below(static_cast<int>(ranks.size())))].value;
   }
 
-  // A node tells of transfers over its channel. A liar counts its own offers, and answers those that
-  // it got, or others; what it cannot do is what the data plane looks at (transfer_job_test.cc).
+  // A node tells of transfers over its channel. A liar counts its own offers, and answers those
+  // that it got, or others; what it cannot do is what the data plane looks at
+  // (transfer_job_test.cc).
   void speak_of_transfers() {
     const NodeIndex from = peer();
     const uint32_t set = bytes_.below(8) == 0 ? bytes_.below(3) : 0;
@@ -482,20 +483,32 @@ class Victim {
       return *it;
     };
     const bool is_wild = bytes_.below(16) == 0;
-    switch (bytes_.below(4)) {
+    switch (bytes_.below(6)) {
+      case 5: {  // A rank takes back one of its transfers, or something else.
+        const Ticket ticket{next_ticket_ - std::min<uint64_t>(next_ticket_, bytes_.below(8))};
+        return step(
+            core::TransferCancelled{LocalRank{bytes_.below(static_cast<int>(locals()))}, ticket});
+      }
+      case 4: {
+        const core::TransferWithdrawal withdrawn{
+            1 + offered_[from] - std::min<uint64_t>(offered_[from], 1 + bytes_.below(4)),
+            Rank{any_rank_of(from)}, Rank{any_rank_of(self_)}, bytes_.below(2)};
+        return step(core::TransferMessageArrived{from, core_.epoch(), set, withdrawn});
+      }
       case 0: {
         const uint64_t number = answered();
         if (number == 0) return;
         offers_here_[from].erase(number);
-        return step(core::TransferMessageArrived{
-            from, set, core::TransferTake{number, bytes_.flip()}});
+        return step(core::TransferMessageArrived{from, core_.epoch(), set,
+                                                 core::TransferTake{number, bytes_.flip()}});
       }
       case 1: {
         const uint64_t number = answered();
         if (number == 0) return;
         offers_here_[from].erase(number);
         const Status why(static_cast<Code>(1 + bytes_.below(6)), "it does not fit");
-        return step(core::TransferMessageArrived{from, set, core::TransferRefusal{number, why}});
+        return step(core::TransferMessageArrived{from, core_.epoch(), set,
+                                                 core::TransferRefusal{number, why}});
       }
       default: {
         core::TransferOffer offer;
@@ -506,7 +519,7 @@ class Victim {
         offer.dtype = is_wild ? static_cast<DType>(bytes_.below(kDTypeCount)) : DType::kFloat32;
         offer.elements = is_wild ? static_cast<int64_t>(bytes_.number()) : bytes_.below(3);
         offer.carried = bytes_.flip();
-        return step(core::TransferMessageArrived{from, set, offer});
+        return step(core::TransferMessageArrived{from, core_.epoch(), set, offer});
       }
     }
   }
@@ -645,8 +658,8 @@ class Victim {
   std::vector<Rank> ranks_;
   // The numbers of the liar's messages so far.
   std::map<NodeIndex, uint64_t> numbers_;
-  NodeIndex speaker_;                      // The liar, while it makes up a message.
-  std::map<NodeIndex, uint64_t> offered_;  // The number of each node's last offer.
+  NodeIndex speaker_;                                    // The liar, while it makes up a message.
+  std::map<NodeIndex, uint64_t> offered_;                // The number of each node's last offer.
   std::map<NodeIndex, std::set<uint64_t>> offers_here_;  // This node's that are open, by node.
   uint32_t generation_ = 0;
   bool is_wild_ = false;

@@ -274,6 +274,14 @@ RUEDA_API int rueda_send_async(const void* data, int64_t count, rueda_dtype dtyp
 RUEDA_API int rueda_recv_async(void* data, int64_t count, rueda_dtype dtype, int source,
                                int64_t tag, uint32_t process_set, rueda_handle* handle);
 
+/* Takes back a send or a receive that is not needed any more, and does not wait. If it has met no
+ * other half when the daemons hear of it, it ends with RUEDA_ERR_UNAVAILABLE, without having moved
+ * data, and what another rank submits later does not meet it. Otherwise, or if it has ended, it
+ * ends as it would have. Either way the handle stays valid, and is waited for: only its end says
+ * what came of it, and when the memory is the caller's again. Returns RUEDA_ERR_INVALID_ARGUMENT
+ * for an unknown handle, and for one of anything else. */
+RUEDA_API int rueda_cancel(rueda_handle transfer);
+
 /* --- Uneven inputs. A rank that has no more data joins. Until all ranks of the job have joined,
  * the operations of the others go on, in all process sets, and this rank contributes zeros;
  * averages divide by the number of all ranks. Operations that this rank submitted before it joined

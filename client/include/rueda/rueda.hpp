@@ -245,6 +245,9 @@ class Handle {
     detail::check(rueda_test(id_, &done));
     return done != 0;
   }
+  // Takes back a send or a receive; wait() then throws RUEDA_ERR_UNAVAILABLE, unless it had met its
+  // other half already. See rueda_cancel.
+  void cancel() { detail::check(rueda_cancel(id_)); }
   // Has `told` called when the operation has ended, by a thread of the library, and gives the
   // handle up: nobody waits. rueda.h (rueda_then) says what `told` may do; it must not throw. If
   // this call throws, `told` is not called, and the handle is as it was.

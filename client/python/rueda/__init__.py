@@ -28,7 +28,7 @@ from ._core._parts import (allgather, allgather_async, alltoall, alltoall_async,
 from ._core._plans import PlannedTensor, declare_plan
 from ._core._process_sets import (ProcessSet, add_process_set, global_process_set,
                                   remove_process_set)
-from ._core._transfers import ANY_SOURCE, recv, recv_async, send, send_async
+from ._core._transfers import ANY_SOURCE, cancel, recv, recv_async, send, send_async
 
 __version__ = "0.1.0"
 
@@ -37,7 +37,7 @@ __all__ = [
     "ReduceOp", "RuedaError", "RuedaInternalError", "RuedaTimeoutError", "Stats", "Sum", "add_process_set", "allgather",
     "allgather_async", "allgather_object", "alltoall", "alltoall_async", "allreduce", "allreduce_",
     "allreduce_async", "allreduce_async_", "barrier", "broadcast", "broadcast_", "broadcast_async",
-    "broadcast_async_", "broadcast_object", "cross_rank", "cross_size", "declare_plan", "device_stats", "empty", "first_nonfinite",
+    "broadcast_async_", "broadcast_object", "cancel", "cross_rank", "cross_size", "declare_plan", "device_stats", "empty", "first_nonfinite",
     "hosts_changed",
     "gather", "gather_async", "global_process_set", "grouped_allgather", "grouped_allgather_async", "grouped_allreduce",
     "grouped_allreduce_", "grouped_allreduce_async", "grouped_allreduce_async_", "grouped_reducescatter",

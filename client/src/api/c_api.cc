@@ -423,6 +423,10 @@ int rueda_recv_async(void* data, int64_t count, rueda_dtype dtype, int source, i
   return submit_transfer({false, data, count, dtype, source, tag, process_set}, handle);
 }
 
+int rueda_cancel(rueda_handle transfer) {
+  return with_session([&](Session& session) { return session.cancel(transfer); });
+}
+
 int rueda_barrier_async(const char* name, rueda_handle* handle) {
   return rueda_process_set_barrier_async(0, name, handle);
 }

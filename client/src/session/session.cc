@@ -276,6 +276,29 @@ Result<rueda_handle> Session::submit(const TransferRequest& request) {
   return push(handle, false);
 }
 
+Status Session::cancel(rueda_handle transfer) {
+  MutexLock lock(link_.mutex());
+  if (Status reason = wait_for_room(lock, 1); !reason.is_ok()) return reason;
+  const Handle* const target = handles_.find(transfer);
+  if (target == nullptr) return unknown_handle(transfer);
+  const rueda_abi_submission& in_flight = target->operations[0].record;
+  if ((in_flight.flags & (RUEDA_ABI_FLAG_SEND | RUEDA_ABI_FLAG_RECEIVE)) == 0) {
+    return {Code::kInvalidArgument, "handle " + std::to_string(transfer) +
+                                        " is no send or receive: nothing else can be taken back"};
+  }
+  if (target->pending == 0) return Status::ok();
+  rueda_abi_transfer record{};
+  record.flags = RUEDA_ABI_FLAG_CANCEL;
+  record.cancels = in_flight.ticket;
+  Handle& handle = handles_.take(1);
+  handle.operations[0].name = "cancel";
+  handle.operations[0].record = std::bit_cast<rueda_abi_submission>(record);
+  const rueda_handle submitted = push(handle, false);
+  lock.unlock();
+  abandon(submitted);  // The end of the transfer tells what came of it.
+  return Status::ok();
+}
+
 Result<rueda_handle> Session::submit_on_device(std::vector<TensorRequest> requests, void* stream) {
   if (Status status = check_group_size(requests, handles_); !status.is_ok()) return status;
   if (Status status = device_.open_for(requests, stream); !status.is_ok()) return status;

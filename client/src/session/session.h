@@ -51,6 +51,8 @@ class Session final : private DaemonLink::Host {
   Result<rueda_handle> submit(const std::vector<TensorRequest>& requests);
   // Submits a send or a receive. Memory that is in no arena is staged. Waits for room as submit().
   Result<rueda_handle> submit(const TransferRequest& request);
+  // Asks the daemon to take back a send or a receive, whose handle then ends in one way or another.
+  Status cancel(rueda_handle transfer);
   // A fast path of submit() for all-reduces all of which were submitted before in the same memory,
   // and for which there is room. Returns nullopt if that is not so; nothing has then been done.
   // group "" means that the tensor is not grouped.

@@ -336,10 +336,14 @@ Status JobCore::on_set_message(const Message& message, Output& output) {
 }
 
 void JobCore::on(const TransferMessageArrived& event, Output& output) {
-  if (!epoch_goes_on()) return;
+  if (event.epoch != epoch_ || !epoch_goes_on()) return;
   const Status status =
       sets_.transfers().on_message(event.from, event.process_set, event.message, output);
   if (!status.is_ok()) fail(status, output);
+}
+
+void JobCore::on(const TransferCancelled& event, Output& output) {
+  if (epoch_goes_on()) sets_.transfers().cancel(event.rank, event.ticket, output);
 }
 
 void JobCore::announce_channels(Output& output) {

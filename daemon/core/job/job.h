@@ -115,6 +115,7 @@ class JobCore {
   void on(const OperationDiverged& event, Output& output);
   void on(const TransferDone& event, Output& output);
   void on(const TransferMessageArrived& event, Output& output);
+  void on(const TransferCancelled& event, Output& output);
   void on(const DataStopped& event, Output& output);
   void on(const JobClosed& event, Output& output);
   void on(const JobEnded& event, Output& output) { fail(event.status, output); }

@@ -77,10 +77,17 @@ struct RankWaits {
 struct TransferDone {
   TransferKey key;
 };
+// The rank takes back its transfer with this ticket. If it has met no other half, it ends with
+// kUnavailable; otherwise, or if it has ended, it ends as it would have.
+struct TransferCancelled {
+  LocalRank rank;
+  Ticket ticket;
+};
 // A message about a transfer has come over the channel from the node. The data plane has checked
 // that an answer is one to an open offer, and that both agree on whether data was carried.
 struct TransferMessageArrived {
   NodeIndex from;
+  Epoch epoch;  // The channel's.
   uint32_t process_set = 0;
   TransferMessage message;
 };
@@ -117,11 +124,10 @@ struct TimePassed {};
 // Everything known at this moment has been told.
 struct TurnEnded {};
 
-using Event =
-    std::variant<RankAttached, RankDetached, RankLost, Submitted, MessageArrived, NodeLost,
-                 DataChannelLost, OperationDone, OperationFailed, DataStopped, JobClosed, JobEnded,
-                 TimePassed, RankWaits, OperationDiverged, TransferDone, TransferMessageArrived,
-                 TurnEnded>;
+using Event = std::variant<RankAttached, RankDetached, RankLost, Submitted, MessageArrived,
+                           NodeLost, DataChannelLost, OperationDone, OperationFailed, DataStopped,
+                           JobClosed, JobEnded, TimePassed, RankWaits, OperationDiverged,
+                           TransferDone, TransferMessageArrived, TransferCancelled, TurnEnded>;
 
 // --- Output ---------------------------------------------------------------------------------
 struct LaunchTensor {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "daemon/base/limits.h"
+#include "daemon/core/model/mutants.h"
 #include "daemon/core/stall/stall_text.h"
 
 namespace rueda::core {
@@ -14,6 +15,10 @@ std::string describe_size(DType dtype, int64_t elements) {
   const int64_t bytes = elements * static_cast<int64_t>(element_bytes(dtype));
   return std::to_string(elements) + " " + to_string(dtype) + " (" + std::to_string(bytes) +
          " bytes)";
+}
+
+Status taken_back(const std::string& what) {
+  return {Code::kUnavailable, "the " + what + " has been taken back (rueda_cancel)"};
 }
 
 // The time between two looks for stalls, while something is in flight.
@@ -40,6 +45,7 @@ void Transfers::end() {
   opens_.clear();
   last_set_ = 0;
   early_.clear();
+  spots_.clear();
   stall_count_ = 0;
   next_news_ms_ = 0;
 }
@@ -51,7 +57,7 @@ void Transfers::fail(const Status& cause, Output& output) {
   for (const auto& [place, one] : std::exchange(arriving_, {})) refuse(one.receive, cause, output);
   for (const auto& [key, box] : std::exchange(boxes_, {})) {
     for (const auto& [source, waiting] : box.receives) {
-      for (const Waiting& one : waiting) refuse(one.receive, cause, output);
+      for (const auto& [turn, receive] : waiting) refuse(receive, cause, output);
     }
   }
   end();
@@ -116,7 +122,8 @@ void Transfers::submit_send(LocalSubmission submission, Output& output) {
   offer.elements = descriptor.elements();
   const uint32_t process_set = descriptor.process_set;
   const TransferLaunch::End source{submission.rank, submission.ticket};
-  sends_of_ranks_.emplace(Place{to, offer.number}, Half{std::move(submission), false});
+  spots_.emplace(std::pair(source.rank, source.ticket), Place{to, offer.number});
+  sends_of_ranks_.emplace(Place{to, offer.number}, Half{std::move(submission), false, false});
   if (to != self_) {
     if (!opened_.contains(to)) opens_.push_back(to);
     on_open(to, output);
@@ -137,15 +144,17 @@ void Transfers::submit_receive(LocalSubmission submission, Output& output) {
     from = offers.find(descriptor.peer);
   } else {
     from = std::min_element(offers.begin(), offers.end(), [](const auto& a, const auto& b) {
-      return a.second.front().turn < b.second.front().turn;
+      return a.second.begin()->second.turn < b.second.begin()->second.turn;
     });
   }
   if (from == offers.end()) {
-    box->second.receives[descriptor.peer].push_back({std::move(submission), ++turns_});
+    const Rank source = descriptor.peer;
+    spots_.emplace(std::pair(submission.rank, submission.ticket), Spot{key, source, ++turns_});
+    box->second.receives[source].emplace(turns_, std::move(submission));
     return;
   }
-  const Offer offer = std::move(from->second.front());
-  from->second.pop_front();
+  const Offer offer = from->second.begin()->second;
+  if (!RUEDA_MUTANT(kSendMatchedTwice)) from->second.erase(from->second.begin());
   --held_[offer.from];
   if (from->second.empty()) offers.erase(from);
   if (box->second.is_empty()) boxes_.erase(box);
@@ -155,6 +164,7 @@ void Transfers::submit_receive(LocalSubmission submission, Output& output) {
 void Transfers::finish(const LocalSubmission& submission, const Status& status, Rank peer,
                        Output& output) {
   --in_flight_;
+  spots_.erase({submission.rank, submission.ticket});
   const auto count = counts_.find({submission.rank, submission.descriptor->process_set});
   RUEDA_CHECK(count != counts_.end());
   if (--count->second == 0) counts_.erase(count);
@@ -177,16 +187,16 @@ void Transfers::take_offer(NodeIndex from, uint32_t process_set, const TransferO
   auto found = receives.find(offer.source);
   const auto any = receives.find(kAnySource);
   if (found == receives.end() ||
-      (any != receives.end() && any->second.front().turn < found->second.front().turn)) {
+      (any != receives.end() && any->second.begin()->first < found->second.begin()->first &&
+       !RUEDA_MUTANT(kLaterReceiveFirst))) {
     found = any;
   }
   if (found == receives.end()) {
     ++held_[from];
-    box->second.offers[offer.source].push_back({from, offer, ++turns_});
+    box->second.offers[offer.source].emplace(offer.number, Offer{from, offer, ++turns_});
     return;
   }
-  LocalSubmission receive = std::move(found->second.front().receive);
-  found->second.pop_front();
+  LocalSubmission receive = found->second.extract(found->second.begin()).mapped();
   if (found->second.empty()) receives.erase(found);
   if (box->second.is_empty()) boxes_.erase(box);
   meet({from, offer, 0}, std::move(receive), output);
@@ -247,6 +257,10 @@ Status Transfers::on_message(NodeIndex from, uint32_t process_set, const Transfe
     return on_offer(from, process_set, *offer, output);
   }
   if (const auto* take = std::get_if<TransferTake>(&message)) return on_take(from, *take, output);
+  if (const auto* withdrawn = std::get_if<TransferWithdrawal>(&message)) {
+    on_withdrawal(from, process_set, *withdrawn, output);
+    return Status::ok();
+  }
   return on_refusal(from, std::get<TransferRefusal>(message), output);
 }
 
@@ -292,9 +306,9 @@ Status Transfers::on_offer(NodeIndex from, uint32_t process_set, const TransferO
                            Output& output) {
   if (Status good = check_offer(from, process_set, offer); !good.is_ok()) return good;
   heard_[from] = offer.number;
-  if (process_set > last_set_) {
+  if (process_set > last_set_ && !RUEDA_MUTANT(kEarlyOfferRefused)) {
     ++held_[from];
-    early_[process_set].push_back({from, offer, 0});
+    early_[process_set].emplace(Place{from, offer.number}, Offer{from, offer, 0});
   } else {
     admit(from, process_set, offer, output);
   }
@@ -305,7 +319,8 @@ void Transfers::on_set_added(uint32_t process_set, Output& output) {
   last_set_ = process_set;
   const auto found = early_.find(process_set);
   if (found == early_.end()) return;
-  for (const Offer& offer : early_.extract(found).mapped()) {
+  const auto early = early_.extract(found);
+  for (const auto& [place, offer] : early.mapped()) {
     --held_[offer.from];
     admit(offer.from, process_set, offer.what, output);
   }
@@ -383,6 +398,66 @@ bool Transfers::on_cut_off() {
   return waits;
 }
 
+// --- Taking back ---------------------------------------------------------------------------------
+
+void Transfers::cancel(LocalRank rank, Ticket ticket, Output& output) {
+  const auto found = spots_.find({rank, ticket});
+  if (found == spots_.end()) return;
+  if (const auto* spot = std::get_if<Spot>(&found->second)) {
+    return cancel_receive(Spot(*spot), output);
+  }
+  const Place place = std::get<Place>(found->second);
+  cancel_send(sends_of_ranks_.at(place), place, output);
+}
+
+void Transfers::cancel_receive(const Spot& spot, Output& output) {
+  const auto box = boxes_.find(spot.box);
+  if (box == boxes_.end()) return;
+  const auto receives = box->second.receives.find(spot.source);
+  if (receives == box->second.receives.end()) return;
+  const auto found = receives->second.find(spot.turn);
+  if (found == receives->second.end()) return;  // It has met its send.
+  const LocalSubmission submission = found->second;
+  if (!RUEDA_MUTANT(kCancelledReceiveStays)) receives->second.erase(found);
+  if (receives->second.empty()) box->second.receives.erase(receives);
+  if (box->second.is_empty()) boxes_.erase(box);
+  refuse(submission, taken_back(submission.descriptor->name), output);
+}
+
+void Transfers::cancel_send(Half& half, const Place& place, Output& output) {
+  if (half.is_taken || std::exchange(half.is_withdrawn, true)) return;
+  const TensorDescriptor& descriptor = *half.submission.descriptor;
+  const uint32_t process_set = descriptor.process_set;
+  const TransferWithdrawal withdrawn{place.second, global(half.submission.rank), descriptor.peer,
+                                     descriptor.tag};
+  answer(place.first, process_set, withdrawn, output);
+}
+
+void Transfers::on_withdrawal(NodeIndex from, uint32_t process_set,
+                              const TransferWithdrawal& withdrawn, Output& output) {
+  const TransferRefusal refusal{
+      withdrawn.number,
+      taken_back("send from " + name_of(withdrawn.source) + " to " +
+                 name_of(withdrawn.destination) + " with tag " + std::to_string(withdrawn.tag))};
+  if (const auto early = early_.find(process_set); early != early_.end()) {
+    if (early->second.erase({from, withdrawn.number}) == 0) return;
+    if (early->second.empty()) early_.erase(early);
+    --held_[from];
+    return answer(from, process_set, refusal, output);
+  }
+  const auto box = boxes_.find({process_set, withdrawn.tag, withdrawn.destination});
+  if (box == boxes_.end()) return;
+  const auto offers = box->second.offers.find(withdrawn.source);
+  if (offers == box->second.offers.end()) return;
+  const auto found = offers->second.find(withdrawn.number);
+  if (found == offers->second.end() || found->second.from != from) return;
+  --held_[from];
+  if (!RUEDA_MUTANT(kWithdrawnOfferStays) || from == self_) offers->second.erase(found);
+  if (offers->second.empty()) box->second.offers.erase(offers);
+  if (box->second.is_empty()) boxes_.erase(box);
+  answer(from, process_set, refusal, output);
+}
+
 // --- Goodbyes ------------------------------------------------------------------------------------
 
 bool Transfers::have_others_left(uint32_t process_set, Rank rank) const {
@@ -419,7 +494,7 @@ void Transfers::on_rank_left(Rank rank, Output& output) {
     const auto take = [&](Rank source) {
       const auto found = box.receives.find(source);
       if (found == box.receives.end()) return;
-      for (Waiting& one : found->second) over.push_back(std::move(one.receive));
+      for (auto& [turn, receive] : found->second) over.push_back(std::move(receive));
       box.receives.erase(found);
     };
     take(rank);
@@ -428,7 +503,7 @@ void Transfers::on_rank_left(Rank rank, Output& output) {
       // Their sends end without it, but what came with them is kept until they are answered.
       const uint32_t process_set = it->first.process_set;
       for (const auto& [source, offers] : std::exchange(box.offers, {})) {
-        for (const Offer& offer : offers) {
+        for (const auto& [number, offer] : offers) {
           --held_[offer.from];
           const TransferRefusal refusal{offer.what.number, refusal_of(process_set, offer.what)};
           answer(offer.from, process_set, refusal, output);
@@ -476,7 +551,7 @@ void Transfers::for_each_waiting(Visit visit) const {
   }
   for (const auto& [key, box] : boxes_) {
     for (const auto& [source, waiting] : box.receives) {
-      for (const Waiting& one : waiting) visit(one.receive);
+      for (const auto& [turn, receive] : waiting) visit(receive);
     }
   }
 }

@@ -14,21 +14,21 @@
 // Offers from one node keep their order, so the sends of one rank to another meet their receives in
 // the order in which they were submitted. Where both ranks are on one node, the offer and its
 // answer are no messages. The data plane carries offers and answers
-// (docs/decisions/0099-offers-go-with-the-data.md), so they do not wait for the job's links, and may
-// come before what those tell: an offer in a process set that is not known yet waits for it.
+// (docs/decisions/0099-offers-go-with-the-data.md), so they do not wait for the job's links, and
+// may come before what those tell: an offer in a process set that is not known yet waits for it.
 // ProcessSets (process_sets.h) owns the object. The class is pure.
 #pragma once
 
 #include <compare>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "daemon/core/job/job_events.h"
@@ -58,6 +58,8 @@ class Transfers {
   // Takes in a send or a receive. The caller has checked that the process set exists and has the
   // rank and its peer. A submission that is refused ends with an error in `output`.
   void submit(LocalSubmission submission, Output& output);
+  // Takes back a transfer of a rank (TransferCancelled).
+  void cancel(LocalRank rank, Ticket ticket, Output& output);
   size_t in_flight() const { return in_flight_; }
   // These count the transfers in flight of a rank, in all process sets or in one.
   size_t submissions_of(LocalRank rank) const;
@@ -95,16 +97,13 @@ class Transfers {
   // A submission of one of this node's ranks.
   struct Half {
     LocalSubmission submission;
-    bool is_taken = false;  // Of a send: its receive is there, and the data is on its way.
+    bool is_taken = false;      // Of a send: its receive is there, and the data is on its way.
+    bool is_withdrawn = false;  // Its rank has taken it back, as far as that is possible.
   };
   struct Offer {
     NodeIndex from;
     TransferOffer what;
-    uint64_t turn = 0;  // Offers and receives of a box count up as they come.
-  };
-  struct Waiting {
-    LocalSubmission receive;
-    uint64_t turn = 0;
+    uint64_t turn = 0;  // Offers and receives count up as they come.
   };
   struct Arriving {
     LocalSubmission receive;
@@ -113,8 +112,9 @@ class Transfers {
   // What one rank of this node is sent, and waits for, with one tag in one process set. An offer
   // and a receive that match are never both in it.
   struct Box {
-    std::map<Rank, std::deque<Offer>> offers;      // By source.
-    std::map<Rank, std::deque<Waiting>> receives;  // By source; kAnySource among them.
+    std::map<Rank, std::map<uint64_t, Offer>> offers;  // By source and number.
+    // By source, kAnySource among them, and turn.
+    std::map<Rank, std::map<uint64_t, LocalSubmission>> receives;
     bool is_empty() const { return offers.empty() && receives.empty(); }
   };
   struct BoxKey {
@@ -125,6 +125,12 @@ class Transfers {
   };
   // A send by its destination's node and number, or a receive under way by its source's.
   using Place = std::pair<NodeIndex, uint64_t>;
+  // Where a receive was put that met no send when it was submitted.
+  struct Spot {
+    BoxKey box;
+    Rank source;
+    uint64_t turn = 0;
+  };
 
   void submit_send(LocalSubmission submission, Output& output);
   void submit_receive(LocalSubmission submission, Output& output);
@@ -135,6 +141,10 @@ class Transfers {
   void admit(NodeIndex from, uint32_t process_set, const TransferOffer& offer, Output& output);
   Status on_take(NodeIndex from, const TransferTake& take, Output& output);
   Status on_refusal(NodeIndex from, const TransferRefusal& refusal, Output& output);
+  void on_withdrawal(NodeIndex from, uint32_t process_set, const TransferWithdrawal& withdrawn,
+                     Output& output);
+  void cancel_send(Half& half, const Place& place, Output& output);
+  void cancel_receive(const Spot& spot, Output& output);
   Status check_offer(NodeIndex from, uint32_t process_set, const TransferOffer& offer) const;
   void take_offer(NodeIndex from, uint32_t process_set, const TransferOffer& offer, Output& output);
   // The two match: they go to the data plane, or end with an error.
@@ -174,10 +184,14 @@ class Transfers {
   uint64_t turns_ = 0;
   std::set<Rank> left_;
   bool is_cut_off_ = false;
-  std::set<NodeIndex> opened_;     // The nodes to and from which there are channels.
-  std::vector<NodeIndex> opens_;   // What take_opens() returns.
-  uint32_t last_set_ = 0;          // The process set that was added last.
-  std::map<uint32_t, std::vector<Offer>> early_;  // Offers in sets that are not known yet.
+  std::set<NodeIndex> opened_;    // The nodes to and from which there are channels.
+  std::vector<NodeIndex> opens_;  // What take_opens() returns.
+  uint32_t last_set_ = 0;         // The process set that was added last.
+  // Offers in sets that are not known yet, by node and number.
+  std::map<uint32_t, std::map<Place, Offer>> early_;
+  // Where the transfers of ranks are that met no other half when they were submitted, until they
+  // end: a send's place, or a receive's spot.
+  std::map<std::pair<LocalRank, Ticket>, std::variant<Place, Spot>> spots_;
   // Stalls.
   TicksMs next_look_ms_ = 0;
   TicksMs next_news_ms_ = 0;  // The age at which the oldest stall is news again.

@@ -1,6 +1,6 @@
 // The messages by which the nodes of two ranks bring a send and its receive together
-// (core/job/transfers.h). Each has a bounded size. TransferOpen is a message of the job's links; the
-// others go over the channel that it announces, with the process set that they are about.
+// (core/job/transfers.h). Each has a bounded size. TransferOpen is a message of the job's links;
+// the others go over the channel that it announces, with the process set that they are about.
 #pragma once
 
 #include <cstdint>
@@ -41,6 +41,16 @@ struct TransferRefusal {
   Status status;
 };
 
-using TransferMessage = std::variant<TransferOffer, TransferTake, TransferRefusal>;
+// Takes back an offer that may not have been answered: if it waits still, it is refused. Otherwise
+// the answer is on its way, and this has no effect. The fields are the offer's.
+struct TransferWithdrawal {
+  uint64_t number = 0;
+  Rank source;
+  Rank destination;
+  int64_t tag = 0;
+};
+
+using TransferMessage =
+    std::variant<TransferOffer, TransferTake, TransferRefusal, TransferWithdrawal>;
 
 }  // namespace rueda::core

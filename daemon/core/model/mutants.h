@@ -44,6 +44,12 @@ enum class Mutant : uint8_t {
   // L11: a rank counts as having submitted the tensor and as having joined.
   kJoinedRankCountedTwice,
   kJoinedNodeCountedTwice,  // In a tree: a node counts as having reported and as having joined.
+  // These break the rules of transfers (core/job/transfers.h).
+  kSendMatchedTwice,       // A send stays where it was when a receive has met it.
+  kLaterReceiveFirst,      // A receive that names the source is met before an earlier one of any.
+  kCancelledReceiveStays,  // A receive that was taken back may still meet a send.
+  kWithdrawnOfferStays,    // A send that was taken back may still meet a receive.
+  kEarlyOfferRefused,      // An offer that comes before its process set is known is refused.
   // These break the rules of recovery (rules R).
   kDeliverAfterSeal,
   kPartialFreedEarly,  // P is freed before F is whole.

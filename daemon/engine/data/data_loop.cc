@@ -157,9 +157,8 @@ void DataLoop::open_transfers(const JobId& job, Epoch epoch, NodeIndex peer) {
 }
 
 void DataLoop::send(const JobId& job, Epoch epoch, TransferJob::Outgoing message) {
-  in_transfers(job, epoch, [message = std::move(message)](TransferJob& transfers) {
-    transfers.send(message);
-  });
+  in_transfers(job, epoch,
+               [message = std::move(message)](TransferJob& transfers) { transfers.send(message); });
 }
 
 void DataLoop::rounds_came(const JobId& job, Epoch epoch, uint32_t process_set, Seq seq) {

@@ -37,7 +37,7 @@ class OpenOffers {
   int64_t carried_bytes() const { return carried_bytes_; }
   // Returns false if there is one of this number.
   bool add(uint64_t number, bool carried, int64_t bytes) {
-    if (!open_.emplace(number, Offer{carried, bytes}).second) return false;
+    if (!open_.emplace(number, Offer{carried, bytes, false}).second) return false;
     carried_bytes_ += carried ? bytes : 0;
     return true;
   }
@@ -52,11 +52,18 @@ class OpenOffers {
     open_.erase(it);
     return true;
   }
+  bool has(uint64_t number) const { return open_.contains(number); }
+  // Returns false if there is none of this number, or if it was withdrawn before.
+  bool withdraw(uint64_t number) {
+    const auto it = open_.find(number);
+    return it != open_.end() && !std::exchange(it->second.is_withdrawn, true);
+  }
 
  private:
   struct Offer {
     bool carried = false;
     int64_t bytes = 0;
+    bool is_withdrawn = false;
   };
   std::map<uint64_t, Offer> open_;  // By number.
   int64_t carried_bytes_ = 0;
@@ -75,7 +82,7 @@ struct TransferJob::Outlet final : transport::SendEvents {
   // A slot is free when its part has left, and the other node has taken it.
   struct Slot {
     uint64_t number = 0;  // Of the transfer; 0 for a message.
-    int awaited = 0;  // How many of the two have not been heard of.
+    int awaited = 0;      // How many of the two have not been heard of.
   };
 
   Outlet(TransferJob& owner, NodeIndex to)
@@ -108,8 +115,8 @@ struct TransferJob::Outlet final : transport::SendEvents {
   std::unique_ptr<Staging> staging;  // By slot: what is not sent from where it is.
   std::map<uint64_t, Sending> sending;
   std::deque<Outgoing> messages;  // Those that are not written.
-  std::deque<uint64_t> line;  // The transfers that are not written as a whole, in their turns.
-  OpenOffers offers;          // Of this node.
+  std::deque<uint64_t> line;      // The transfers that are not written as a whole, in their turns.
+  OpenOffers offers;              // Of this node.
   std::array<Slot, kTransferSlots> slots;
   std::vector<uint32_t> free;
   std::unique_ptr<transport::SendChannel> channel;
@@ -303,7 +310,8 @@ void TransferJob::connect(Outlet& to) {
   connect.timeout_ms = options_.timeout_ms;
   connect.events = &to;
   transport_.connect(connect, [this, &to](Result<std::unique_ptr<transport::SendChannel>> made) {
-    if (!made.is_ok()) return give_up(to.peer, made.status());
+    // The node may have left before it heard that there are to be channels: the core knows.
+    if (!made.is_ok()) return to.on_closed(made.status());
     to.channel = std::move(made).value();
     watch_.expect_progress();
     write(to);
@@ -318,7 +326,7 @@ void TransferJob::expect(Inlet& from) {
   accept.timeout_ms = options_.timeout_ms;
   accept.events = &from;
   transport_.expect(accept, [this, &from](Result<std::unique_ptr<transport::ReceiveChannel>> made) {
-    if (!made.is_ok()) return give_up(from.peer, made.status());
+    if (!made.is_ok()) return from.on_closed(made.status());
     from.channel = std::move(made).value();
     watch_.expect_progress();
   });
@@ -470,6 +478,13 @@ Status TransferJob::count(Inlet& from, const TransferRecord& record) {
     return {Code::kInternal, "it answered offer " + std::to_string(*number) +
                                  ", which is not open, or was made in another way"};
   }
+  if (const auto* withdrawn = std::get_if<core::TransferWithdrawal>(&record.message)) {
+    // An offer that is not open has been answered, and the answer is on its way.
+    if (!from.offers.has(withdrawn->number) || from.offers.withdraw(withdrawn->number)) {
+      return Status::ok();
+    }
+    return {Code::kInternal, "it withdrew offer " + std::to_string(withdrawn->number) + " twice"};
+  }
   const auto& offer = std::get<core::TransferOffer>(record.message);
   const auto bytes = static_cast<int64_t>(record.data.size());
   const size_t most = options_.most_offers[static_cast<size_t>(from.peer.value)];
@@ -543,7 +558,7 @@ void TransferJob::give_up(NodeIndex peer, const Status& status) {
 
 // --- Progress ------------------------------------------------------------------------------------
 
-bool TransferJob::has_work() const { return copies_ > 0 || culprit().has_value(); }
+bool TransferJob::has_work() const { return copies_ > 0 || has_to_go_on(); }
 
 bool TransferJob::has_to_go_on() const { return culprit().has_value() || !is_quiet(); }
 
@@ -558,10 +573,11 @@ std::optional<NodeIndex> TransferJob::culprit() const {
     if (!item->receiving.empty()) return peer;
   }
   for (const auto& [peer, item] : outlets_) {
-    if (!item->sending.empty() || !item->messages.empty()) return peer;
+    if (!item->sending.empty()) return peer;
   }
+  // A channel that is not open yet has a deadline of its own.
   for (const auto& [peer, item] : outlets_) {
-    if (!item->is_quiet()) return peer;
+    if (item->channel && !item->is_quiet()) return peer;
   }
   return std::nullopt;
 }

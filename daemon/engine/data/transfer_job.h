@@ -1,13 +1,13 @@
-// Carries transfers between ranks (core/job/transfers.h), of all process sets of a job in one epoch:
-// by a copy where both ranks are on this node, otherwise over a channel from the one node to the
-// other, which has both the core's messages and the data. Channels are opened when the first
+// Carries transfers between ranks (core/job/transfers.h), of all process sets of a job in one
+// epoch: by a copy where both ranks are on this node, otherwise over a channel from the one node to
+// the other, which has both the core's messages and the data. Channels are opened when the first
 // transfer needs them, so a job without transfers has none. It belongs to a data loop.
 //
-// Messages go before data. Transfers to one node share its channel in turns, part by part, so that a
-// small one does not wait for a large one. Small data goes with its offer, as long as no more than
-// kCarriedBudget waits on the other node for receives; the other node's data plane counts, too. Any
-// other data is sent when its receive is there, so it has a place. Whatever else comes breaks the
-// rules.
+// Messages go before data. Transfers to one node share its channel in turns, part by part, so that
+// a small one does not wait for a large one. Small data goes with its offer, as long as no more
+// than kCarriedBudget waits on the other node for receives; the other node's data plane counts,
+// too. Any other data is sent when its receive is there, so it has a place. Whatever else comes
+// breaks the rules.
 #pragma once
 
 #include <cstddef>
@@ -24,10 +24,10 @@
 #include "daemon/core/job/job_events.h"
 #include "daemon/engine/channels/frame_stamp.h"
 #include "daemon/engine/channels/traffic_counter.h"
+#include "daemon/engine/channels/transfer_record.h"
 #include "daemon/engine/data/data_job_options.h"
 #include "daemon/engine/data/epoch_faults.h"
 #include "daemon/engine/data/progress_watch.h"
-#include "daemon/engine/data/transfer_record.h"
 #include "daemon/observe/metrics.h"
 #include "daemon/session/memory/arena.h"
 #include "daemon/transport/transport.h"
@@ -67,7 +67,8 @@ class TransferJob final : private ProgressHost {
   TransferJob(const TransferJob&) = delete;
   TransferJob& operator=(const TransferJob&) = delete;
 
-  // A message of the core, to another node. The source of an offer has the data that may go with it.
+  // A message of the core, to another node. The source of an offer has the data that may go with
+  // it.
   struct Outgoing {
     NodeIndex to;
     uint32_t process_set = 0;

@@ -380,6 +380,11 @@ void JobRunner::on_submit(session::Session& session, const session::Submission& 
     session.flush();
     return;
   }
+  if (submission.cancels) {
+    session.complete(submission.ticket, Status::ok(), core_.epoch(), 0, Seq{0}, 0);
+    session.flush();
+    return step(core::TransferCancelled{rank, *submission.cancels});
+  }
   if (Status wrong = check_place(rank, submission); !wrong.is_ok()) {
     session.complete(submission.ticket, wrong, core_.epoch(), 0, Seq{0}, 0);
     session.flush();
@@ -574,7 +579,7 @@ DataEvents JobRunner::data_events(uint32_t process_set, const std::vector<NodeIn
           const uint64_t number = std::get<core::TransferOffer>(message).number;
           host_path_.keep({from, spec_.self, number}, data);
         }
-        step(core::TransferMessageArrived{from, set, message});
+        step(core::TransferMessageArrived{from, core_.epoch(), set, message});
       });
   // Nobody waits whether another cause is told: the other end hears no more than that its channel
   // is closed.

@@ -1,6 +1,7 @@
 #include "daemon/session/submissions/submission.h"
 
 #include <bit>
+#include <cstring>
 #include <utility>
 
 #include "daemon/base/limits.h"
@@ -10,7 +11,8 @@ namespace {
 
 constexpr uint32_t kKnownFlags = RUEDA_ABI_FLAG_COPIED_IN | RUEDA_ABI_FLAG_COPIED_OUT;
 
-constexpr uint32_t kTransferFlags = RUEDA_ABI_FLAG_SEND | RUEDA_ABI_FLAG_RECEIVE;
+constexpr uint32_t kTransferFlags =
+    RUEDA_ABI_FLAG_SEND | RUEDA_ABI_FLAG_RECEIVE | RUEDA_ABI_FLAG_CANCEL;
 
 Status broken(std::string what) { return Status(Code::kInvalidArgument, std::move(what)); }
 
@@ -110,7 +112,7 @@ Status check_fields(const rueda_abi_transfer& record) {
   if ((record.flags & ~may_have) != 0) {
     return broken("a transfer with flags " + std::to_string(record.flags));
   }
-  if (record.reserved0 != 0 || record.reserved1 != 0) {
+  if (record.reserved0 != 0 || record.cancels != 0) {
     return broken("a transfer with a reserved field that is not 0");
   }
   if (record.dtype >= kDTypeCount) {
@@ -132,7 +134,23 @@ Status check_fields(const rueda_abi_transfer& record) {
   return Status::ok();
 }
 
+Result<Submission> check_cancel(const rueda_abi_transfer& record) {
+  rueda_abi_transfer plain{};
+  plain.ticket = record.ticket;
+  plain.flags = RUEDA_ABI_FLAG_CANCEL;
+  plain.cancels = record.cancels;
+  if (std::memcmp(&plain, &record, sizeof(plain)) != 0) {
+    return broken("a cancel with flags " + std::to_string(record.flags) +
+                  " or with a field that is not a cancel's");
+  }
+  Submission submission;
+  submission.ticket = Ticket(record.ticket);
+  submission.cancels = Ticket(record.cancels);
+  return submission;
+}
+
 Result<Submission> check_transfer(const rueda_abi_transfer& record, const ArenaTable& arenas) {
+  if ((record.flags & RUEDA_ABI_FLAG_CANCEL) != 0) return check_cancel(record);
   if (Status status = check_fields(record); !status.is_ok()) return status;
   const bool sends = (record.flags & RUEDA_ABI_FLAG_SEND) != 0;
   auto descriptor = std::make_shared<core::TensorDescriptor>();

@@ -77,7 +77,7 @@ class Cluster {
       auto* const offer = std::get_if<TransferOffer>(&send.message);
       if (offer) offer->carried = offer->number % 2 == 0;
       records_[{index, send.to.value}].push_back(
-          {NodeIndex{index}, send.process_set, std::move(send.message)});
+          {NodeIndex{index}, at.core->epoch(), send.process_set, std::move(send.message)});
     }
     append(at.cancels, output.cancels);
     append(at.launches, output.launches);

@@ -49,6 +49,9 @@ class TransfersTest : public testing::Test {
       }
     }
   }
+  void cancel(int rank, Ticket ticket) {
+    job_->step(job_->home(rank), TransferCancelled{job_->local(rank), ticket});
+  }
   uint32_t value_of(int rank, Ticket ticket) {
     for (const Delivery& delivery : job_->node(job_->home(rank)).deliveries) {
       if (delivery.rank == job_->local(rank) && delivery.ticket == ticket) return delivery.value;
@@ -232,7 +235,7 @@ TEST_F(TransfersTest, WhatAPeerCannotOfferEndsTheEpoch) {
   for (const TransferMessage& message : wrong) {
     start({1, 1});
     job_->submit(0, receive(-1));
-    job_->step(0, TransferMessageArrived{n1, 0, message});
+    job_->step(0, TransferMessageArrived{n1, Epoch{1}, 0, message});
     EXPECT_EQ(job_->state(0), JobState::kFailed) << "message " << message.index();
     EXPECT_TRUE(job_->node(0).transfers.empty());
   }
@@ -269,7 +272,7 @@ TEST_F(TransfersTest, AnOfferInAProcessSetThatIsNotKnownYetWaitsForIt) {
     t.shape = {1};
   }));
   const TransferOffer outside{1, Rank{1}, Rank{0}, 0, DType::kFloat32, 4};
-  job_->step(0, TransferMessageArrived{n1, 1, outside});
+  job_->step(0, TransferMessageArrived{n1, Epoch{1}, 1, outside});
   EXPECT_EQ(job_->state(0), JobState::kRunning);
   job_->end_turns();
   for (int to : {0, 1}) job_->records(1 - to, to).clear();
@@ -283,6 +286,85 @@ TEST_F(TransfersTest, AnOfferInAProcessSetThatIsNotKnownYetWaitsForIt) {
   ASSERT_EQ(job_->records(0, 1).size(), 1u) << "the set has no rank 0, so the offer is refused";
   EXPECT_TRUE(std::holds_alternative<TransferRefusal>(job_->records(0, 1).front().message));
   EXPECT_EQ(job_->state(0), JobState::kRunning);
+}
+
+TEST_F(TransfersTest, WhatHasMetNothingIsTakenBack) {
+  for (const auto& ranks : {std::vector{2}, std::vector{1, 1}}) {
+    start(ranks);
+    const Ticket received = job_->submit(1, receive(0));
+    const Ticket sent = job_->submit(0, send(1, 4, 7));
+    job_->settle();
+    cancel(1, received);
+    cancel(0, sent);
+    job_->settle();
+    EXPECT_EQ(job_->end_of(1, received).code(), Code::kUnavailable);
+    EXPECT_EQ(job_->end_of(0, sent).code(), Code::kUnavailable);
+    EXPECT_THAT(job_->end_of(0, sent).message(), HasSubstr("taken back"));
+    // The next ones do not meet them, but each other.
+    const Ticket next_sent = job_->submit(0, send(1));
+    const Ticket next_received = job_->submit(1, receive(0, 4, 7));
+    job_->settle();
+    EXPECT_FALSE(job_->has_ended(0, next_sent));
+    EXPECT_FALSE(job_->has_ended(1, next_received));
+    const Ticket last = job_->submit(1, receive(-1));
+    job_->submit(0, send(1, 4, 7));
+    move_data();
+    for (const Ticket ticket : {next_received, last}) {
+      EXPECT_TRUE(job_->end_of(1, ticket).is_ok());
+    }
+    EXPECT_TRUE(job_->end_of(0, next_sent).is_ok());
+    EXPECT_EQ(job_->node(0).core->submissions_in_flight(), 0u);
+  }
+}
+
+TEST_F(TransfersTest, WhatHasMetItsOtherHalfIsNotTakenBack) {
+  for (const auto& ranks : {std::vector{2}, std::vector{1, 1}}) {
+    start(ranks);
+    const Ticket received = job_->submit(1, receive(0));
+    const Ticket sent = job_->submit(0, send(1));
+    if (ranks.size() == 2) job_->deliver_record(0, 1);
+    cancel(1, received);
+    cancel(0, sent);  // The take is on its way.
+    cancel(0, sent);
+    move_data();
+    EXPECT_TRUE(job_->end_of(1, received).is_ok());
+    EXPECT_TRUE(job_->end_of(0, sent).is_ok());
+    cancel(1, received);
+    cancel(0, Ticket{4711});
+    job_->settle();
+    EXPECT_EQ(job_->state(0), JobState::kRunning);
+  }
+}
+
+TEST_F(TransfersTest, AnOfferIsTakenBackBeforeItsProcessSetIsKnown) {
+  start({1, 1});
+  const TransferOffer offer{1, Rank{1}, Rank{0}, 3, DType::kFloat32, 4};
+  job_->step(0, TransferMessageArrived{n1, Epoch{1}, 1, offer});
+  const TransferWithdrawal withdrawn{1, Rank{1}, Rank{0}, 3};
+  job_->step(0, TransferMessageArrived{n1, Epoch{1}, 1, withdrawn});
+  ASSERT_EQ(job_->records(0, 1).size(), 1u);
+  EXPECT_TRUE(std::holds_alternative<TransferRefusal>(job_->records(0, 1).front().message));
+  // A withdrawal of what was never offered has no effect.
+  for (const TransferWithdrawal& other :
+       {TransferWithdrawal{9, Rank{1}, Rank{0}, 3}, TransferWithdrawal{1, Rank{-7}, Rank{99}, 0}}) {
+    job_->step(0, TransferMessageArrived{n1, Epoch{1}, 0, other});
+  }
+  EXPECT_EQ(job_->records(0, 1).size(), 1u);
+  EXPECT_EQ(job_->state(0), JobState::kRunning);
+}
+
+TEST_F(TransfersTest, AMessageOfAnotherEpochHasNoEffect) {
+  start({1, 1});
+  const TransferOffer offer{1, Rank{1}, Rank{0}, 0, DType::kFloat32, 4};
+  const Ticket got = job_->submit(0, receive(1));
+  for (const uint32_t epoch : {0u, 2u}) {
+    job_->step(0, TransferMessageArrived{n1, Epoch{epoch}, 0, offer});
+    job_->step(0, TransferMessageArrived{n1, Epoch{epoch}, 0, TransferTake{1}});
+  }
+  EXPECT_EQ(job_->state(0), JobState::kRunning);
+  job_->submit(1, send(0));
+  move_data();
+  EXPECT_TRUE(job_->end_of(0, got).is_ok());
 }
 
 TEST_F(TransfersTest, OffersToARankThatHasLeftAreAnswered) {

@@ -25,13 +25,12 @@ constexpr size_t kMostOffers = 40;
 class TransferLoops {
  public:
   explicit TransferLoops(int nodes) {
-    std::vector<std::string> addresses;
     for (int i = 0; i < nodes; ++i) {
       loops_.push_back(std::make_unique<DataLoop>(
           metrics_, [](boost::asio::io_context& io) { return transport::make_tcp_transport(io); }));
       Result<std::string> bound = loops_.back()->start("127.0.0.1:0");
       EXPECT_TRUE(bound.is_ok()) << bound.status().message();
-      addresses.push_back(bound.value());
+      addresses_.push_back(bound.value());
     }
     for (int i = 0; i < nodes; ++i) {
       DataJobOptions options;
@@ -41,7 +40,7 @@ class TransferLoops {
       options.self = NodeIndex{i};
       for (int node = 0; node < nodes; ++node)
         options.node_ids.push_back("n" + std::to_string(node));
-      options.data_addresses = addresses;
+      options.data_addresses = addresses_;
       options.most_offers.assign(static_cast<size_t>(nodes), kMostOffers);
       options.timeout_ms = kPatienceMs;
       options.events.on_transfer_done = [this](const core::TransferKey& key) {
@@ -97,6 +96,15 @@ class TransferLoops {
     return changed_.wait_for(lock, std::chrono::milliseconds(kPatienceMs),
                              [&] { return ended == loops_.size(); });
   }
+  const std::string& address(int index) const { return addresses_[static_cast<size_t>(index)]; }
+  size_t told() {
+    const std::lock_guard lock(mutex_);
+    return told_.size();
+  }
+  std::string broken() {
+    const std::lock_guard lock(mutex_);
+    return broken_;
+  }
   DataLoop& loop(int index) { return *loops_[static_cast<size_t>(index)]; }
   observe::Metrics& metrics() { return metrics_; }
 
@@ -112,6 +120,7 @@ class TransferLoops {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<core::TransferKey, size_t> done_;
+  std::vector<std::string> addresses_;
   std::vector<Told> told_;
   std::string broken_;
   std::vector<std::unique_ptr<DataLoop>> loops_;
@@ -215,8 +224,7 @@ TEST(TransferJob, PartsOfAnotherSizeThanWasAgreedEndTheEpoch) {
 TransferJob::Outgoing offer(int to, uint64_t number, const std::vector<std::byte>& data) {
   const auto bytes = static_cast<int64_t>(data.size());
   TransferJob::Outgoing message{NodeIndex{to}, 3, {}, {}};
-  message.message =
-      core::TransferOffer{number, Rank{0}, Rank{1}, 5, DType::kUInt8, bytes, false};
+  message.message = core::TransferOffer{number, Rank{0}, Rank{1}, 5, DType::kUInt8, bytes, false};
   message.source.bytes = bytes;
   message.source.input = data.data();
   return message;
@@ -268,7 +276,8 @@ TEST(TransferJob, WhatBreaksTheRulesEndsTheEpochWithTheReason) {
     loop.send("job", Epoch{1}, message);
   };
   const std::vector<std::pair<Lie, const char*>> lies = {
-      {[&](DataLoop& loop) { send(loop, take(1, 9, true)); }, "answered offer 9, which is not open"},
+      {[&](DataLoop& loop) { send(loop, take(1, 9, true)); },
+       "answered offer 9, which is not open"},
       {[&](DataLoop& loop) {
          for (int i = 0; i < 2; ++i) send(loop, offer(1, 4, data));
        },
@@ -278,7 +287,8 @@ TEST(TransferJob, WhatBreaksTheRulesEndsTheEpochWithTheReason) {
        },
        "it has more than 40 offers open"},
       {[&](DataLoop& loop) {
-         loop.run("job", Epoch{1}, {{NodeIndex{0}, NodeIndex{1}, 7}, 100, data.data(), nullptr, {}, {}});
+         loop.run("job", Epoch{1},
+                  {{NodeIndex{0}, NodeIndex{1}, 7}, 100, data.data(), nullptr, {}, {}});
        },
        "a part of transfer 7, which was not taken"},
   };
@@ -286,7 +296,81 @@ TEST(TransferJob, WhatBreaksTheRulesEndsTheEpochWithTheReason) {
     TransferLoops loops(2);
     loops.loop(1).open_transfers("job", Epoch{1}, NodeIndex{0});
     lie(loops.loop(0));
-    EXPECT_THAT(loops.wait_for(1), ::testing::HasSubstr(why));
+    EXPECT_THAT(loops.wait_for(SIZE_MAX), ::testing::HasSubstr(why));
+    EXPECT_TRUE(loops.end_epoch());
+  }
+}
+
+// Writes offers with data, one after the other, whatever waits on the other node.
+class Glutton final : public transport::SendEvents {
+ public:
+  Glutton(const std::string& address, int offers) : left_(offers) {
+    region_ = transport_->register_region(memory_).value();
+    transport::ConnectOptions options;
+    options.address = address;
+    options.id = {testing::kRingKey, 1, 0, 1, 1u << 17, 0};
+    options.slot_count = kTransferSlots;
+    options.slot_bytes = kTransferSlotBytes;
+    options.timeout_ms = kPatienceMs;
+    options.events = this;
+    transport_->connect(options, [this](Result<std::unique_ptr<transport::SendChannel>> made) {
+      ASSERT_TRUE(made.is_ok()) << made.status().message();
+      channel_ = std::move(made).value();
+      for (uint32_t slot = 0; slot < kTransferSlots; ++slot) write(slot);
+    });
+  }
+  void run_until(const std::function<bool()>& is_over) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPatienceMs);
+    while (!is_over() && std::chrono::steady_clock::now() < deadline) {
+      io_.run_for(std::chrono::milliseconds(10));
+    }
+  }
+  void on_sent(uint64_t) override {}
+  void on_slot_free(uint32_t slot) override { write(slot); }
+  void on_closed(const Status&) override {}
+
+ private:
+  void write(uint32_t slot) {
+    if (left_ == 0) return;
+    --left_;
+    std::byte* const at = memory_.data() + size_t{slot} * kTransferSlotBytes;
+    const core::TransferOffer offer{++number_,     Rank{0},           Rank{1}, 0,
+                                    DType::kUInt8, kMostCarriedBytes, true};
+    transport::FrameHeader header;
+    header.kind = transport::FrameKind::kTransferMessage;
+    header.job = testing::kRingKey.first;
+    header.epoch = 1;
+    header.slot = slot;
+    header.payload_bytes =
+        static_cast<uint32_t>(write_record(0, offer, at) + size_t{kMostCarriedBytes});
+    const transport::SendBuffer buffer{at, header.payload_bytes, region_};
+    channel_->write(header, std::span(&buffer, 1), slot);
+  }
+
+  boost::asio::io_context io_;
+  std::unique_ptr<transport::Transport> transport_ = transport::make_tcp_transport(io_);
+  std::vector<std::byte> memory_ = std::vector<std::byte>(kTransferStagingBytes);
+  transport::RegionKey region_;
+  int left_;
+  uint64_t number_ = 0;
+  std::unique_ptr<transport::SendChannel> channel_;
+};
+
+TEST(TransferJob, WhoSendsMoreThanTheBudgetEndsTheEpoch) {
+  const auto most = static_cast<int>(kCarriedBudget / kMostCarriedBytes);
+  for (const bool is_too_much : {false, true}) {
+    TransferLoops loops(2);
+    loops.loop(1).open_transfers("job", Epoch{1}, NodeIndex{0});
+    Glutton glutton(loops.address(1), most + (is_too_much ? 1 : 0));
+    glutton.run_until([&] {
+      return is_too_much ? !loops.broken().empty() : loops.told() == static_cast<size_t>(most);
+    });
+    EXPECT_EQ(loops.told(), static_cast<size_t>(most));
+    if (is_too_much) {
+      EXPECT_THAT(loops.broken(), ::testing::HasSubstr("bytes of what it sent with offers"));
+    } else {
+      EXPECT_EQ(loops.broken(), "");
+    }
     EXPECT_TRUE(loops.end_epoch());
   }
 }

@@ -8,7 +8,7 @@ import harness
 from harness import PYTHON, SOURCE, IntegrationTest, wait_until
 
 RANK = os.path.join(SOURCE, "tests", "integration", "ranks", "transfers_rank.py")
-ALL = ("ring", "many", "any_source", "dtypes", "sets", "beside_a_lock")
+ALL = ("ring", "many", "any_source", "dtypes", "sets", "taken_back", "beside_a_lock")
 
 
 def rank(*scenarios):

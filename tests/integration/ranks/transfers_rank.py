@@ -161,6 +161,47 @@ def mismatch():
     ring()
 
 
+def taken_back():
+    """What has met nothing is taken back, and nothing is lost by that: later messages meet later receives."""
+    self, last = rueda.rank(), rueda.size() - 1
+    room = np.zeros(4, np.float32)
+    if self == last:
+        given_up = [rueda.recv_async(np.zeros(4, np.float32), 0, tag=900) for _ in range(3)]
+        given_up.append(rueda.recv_async(np.zeros(4, np.float32), tag=901))
+    elif self == 0:
+        given_up = [rueda.send_async(np.full(elements, 9, np.float32), last, tag=902) for elements in (4, 4, 100_000)]
+    else:
+        given_up = []
+    for handle in given_up:
+        rueda.cancel(handle)
+        try:
+            rueda.synchronize(handle)
+            raise AssertionError("not taken back")
+        except rueda.RuedaError as error:
+            assert error.code == _errors.UNAVAILABLE and "taken back" in str(error), error
+    if self == last:
+        try:
+            rueda.recv(room, 0, tag=900, timeout=0.05)
+            raise AssertionError("nobody sends")
+        except rueda.RuedaTimeoutError:
+            pass
+    rueda.barrier("taken_back")
+    if self == 0:
+        for tag in (900, 901, 902):
+            rueda.send(np.full(4, tag, np.float32), last, tag=tag)
+    if self == last:
+        for tag in (900, 901, 902):
+            rueda.recv(room, 0, tag=tag) if tag != 901 else rueda.recv(room, tag=tag)
+            assert (room == tag).all(), room
+    done = rueda.allreduce_async(room, name="no transfer")
+    try:
+        rueda.cancel(done)
+        raise AssertionError("an all-reduce cannot be taken back")
+    except rueda.RuedaError as error:
+        assert error.code == _errors.INVALID_ARGUMENT, error
+    rueda.synchronize(done)
+
+
 def left():
     """A send to a rank that has left fails, and so does a receive that waits for it."""
     self, last = rueda.rank(), rueda.size() - 1

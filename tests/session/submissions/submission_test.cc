@@ -173,6 +173,19 @@ TEST_F(TransferRecordTest, SendsAndReceivesArrive) {
   EXPECT_EQ(received.input.bytes, 0u);
 }
 
+TEST_F(TransferRecordTest, ACancelNamesATicketAndNothingElse) {
+  start();
+  rueda_abi_transfer cancel{};
+  cancel.ticket = 5;
+  cancel.flags = RUEDA_ABI_FLAG_CANCEL;
+  cancel.cancels = 3;
+  push(cancel);
+  pump_until([&] { return events_.submissions.size() == 1; }, "the cancel");
+  EXPECT_EQ(events_.submissions[0].ticket, Ticket(5));
+  EXPECT_EQ(events_.submissions[0].cancels, Ticket(3));
+  EXPECT_FALSE(events_.submissions[0].descriptor);
+}
+
 TEST_F(TransferRecordTest, WildOnesEndTheSession) {
   start_server();
   const std::vector<std::pair<std::function<void(rueda_abi_transfer&)>, const char*>> wild = {
@@ -190,7 +203,9 @@ TEST_F(TransferRecordTest, WildOnesEndTheSession) {
       {[](auto& r) { r.arena = 99; }, "which does not exist"},
       {[](auto& r) { r.elements = 0; }, "without elements that has memory"},
       {[](auto& r) { r.reserved0 = 1; }, "reserved field"},
-      {[](auto& r) { r.reserved1 = 1; }, "reserved field"},
+      {[](auto& r) { r.cancels = 1; }, "reserved field"},
+      {[](auto& r) { r.flags = RUEDA_ABI_FLAG_CANCEL; }, "a field that is not a cancel's"},
+      {[](auto& r) { r.flags |= RUEDA_ABI_FLAG_CANCEL; }, "a cancel with flags 20"},
   };
   for (const auto& [spoil, text] : wild) {
     SCOPED_TRACE(text);

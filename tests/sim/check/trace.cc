@@ -37,6 +37,9 @@ struct TextOfTransfer {
   std::string operator()(const core::TransferTake& take) const {
     return "takes " + number(take.number);
   }
+  std::string operator()(const core::TransferWithdrawal& withdrawn) const {
+    return "withdraws " + number(withdrawn.number);
+  }
   std::string operator()(const core::TransferRefusal& refusal) const {
     return "refuses " + number(refusal.number) + ": " + refusal.status.to_string();
   }
@@ -215,6 +218,9 @@ struct EventText {
   }
   std::string operator()(const core::OperationDiverged& e) const {
     return "operation " + label_of(e.seq) + " is another batch on " + label_of(e.peer);
+  }
+  std::string operator()(const core::TransferCancelled& e) const {
+    return rank(e.rank) + " takes back ticket " + number(e.ticket.value);
   }
   std::string operator()(const core::TransferMessageArrived& e) const {
     return label_of(e.from) + " tells of a transfer: " + std::visit(TextOfTransfer(), e.message);

@@ -96,6 +96,7 @@ _SIGNATURES = {
     "rueda_device_wait": (c_int, [c_uint64, c_void_p]),
     "rueda_get_device_stats": (c_int, [POINTER(DeviceStats)]),
     "rueda_send_async": (c_int, [c_void_p, c_int64, c_int, c_int, c_int64, c_uint32, POINTER(c_uint64)]),
+    "rueda_cancel": (c_int, [c_uint64]),
     "rueda_recv_async": (c_int, [c_void_p, c_int64, c_int, c_int, c_int64, c_uint32, POINTER(c_uint64)]),
     "rueda_process_set_barrier_async": (c_int, [c_uint32, c_char_p, POINTER(c_uint64)]),
     "rueda_join_async": (c_int, [POINTER(c_uint64)]),

@@ -194,6 +194,11 @@ def register_members(handles: "list[int]") -> int:
     return own
 
 
+def library_handle_of(handle: int) -> int:
+    """Returns librueda's handle. Raises ValueError for an unknown handle."""
+    return _known(handle).handle
+
+
 def is_in_flight(handle: int) -> bool:
     return handle in _pending
 

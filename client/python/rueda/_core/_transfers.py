@@ -10,8 +10,9 @@ import numpy as np
 
 from . import _library
 from ._dtypes import as_array, code_of
+from ._errors import UNAVAILABLE, RuedaError, RuedaTimeoutError
 from ._library import Result, byref, check
-from ._operations import Pending, Slot, register_pending, require_init, synchronize
+from ._operations import Pending, Slot, library_handle_of, register_pending, require_init, synchronize
 from ._process_sets import ProcessSet, id_of
 
 ANY_SOURCE = -1
@@ -86,6 +87,22 @@ def recv_async(tensor: np.ndarray, source: int = ANY_SOURCE, tag: int = 0, *, dt
                                     finish=lambda: int(told.value)))
 
 
+def cancel(handle: int) -> None:
+    """Takes back a send or a receive that is not needed any more, without waiting.
+
+    If it has met no other half, it ends without having moved data, and synchronize() raises RuedaError with RUEDA_ERR_UNAVAILABLE.
+    Otherwise it ends as it would have. Either way synchronize() is to be called: only its end says what came of it.
+
+    Args:
+        handle: what send_async() or recv_async() returned.
+
+    Raises:
+        RuedaError: the handle is of anything else.
+        ValueError: the handle is unknown.
+    """
+    check(_library.load().rueda_cancel(library_handle_of(handle)))
+
+
 def send(tensor: np.ndarray, destination: int, tag: int = 0, *, dtype: Optional[str] = None,
          process_set: Optional[ProcessSet] = None, timeout: Optional[float] = None) -> None:
     """Sends an array to one rank, and waits until it has gone: send_async(), then synchronize().
@@ -113,8 +130,16 @@ def recv(tensor: np.ndarray, source: int = ANY_SOURCE, tag: int = 0, *, dtype: O
         The rank that sent the data.
 
     Raises:
-        RuedaTimeoutError: the time was up; the array may be written until the job ends.
+        RuedaTimeoutError: the time was up, and nothing was received. If a send had met the receive just then, the call waits for its
+            data instead.
         RuedaError: as for recv_async().
     """
     handle = recv_async(tensor, source, tag, dtype=dtype, process_set=process_set)
-    return cast(int, cast(Any, synchronize(handle, timeout)))
+    try:
+        return cast(int, cast(Any, synchronize(handle, timeout)))
+    except RuedaTimeoutError as late:
+        cancel(handle)
+        try:
+            return cast(int, cast(Any, synchronize(handle)))
+        except RuedaError as error:
+            raise (late if error.code == UNAVAILABLE else error) from None

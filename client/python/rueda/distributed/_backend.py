@@ -24,11 +24,10 @@ from ._futures import Follower, Turns, Watcher
 from ._names import Names
 from ._operation import Operation, Waitable
 from ._options import Options, timeout_of
-from ._peers import Channel
 from ._reductions import bitwise_of, op_of, scale_of
 from ._sparse import allreduce_sparse
 from ._start import Session, current, session
-from ._transfer import All, Finished, Kept, Message, Repeated, Transfer, bytes_of
+from ._transfer import All, Finished, Kept, Message, Repeated
 from ._work import Work
 
 Tensors = List[torch.Tensor]
@@ -686,29 +685,31 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         return self._begin_message(what, start, finish, target)
 
     def _begin_message(self, what: str, start: Callable[[], int], finish: Callable[[], Tensors], memory: torch.Tensor) -> Work:
+        return Work(self._begun(what, start, finish, memory), self.seconds, self._follower)
+
+    def _begun(self, what: str, start: Callable[[], int], finish: Callable[[], Tensors], memory: torch.Tensor) -> Message:
         message = Message(what, start, finish, memory, self._ranks)
         message.begin()
         self._messages.keep(message)
-        return Work(message, self.seconds, self._follower)
+        return message
+
+    def tell(self, token: torch.Tensor, place: int, tag: int) -> Message:
+        """Sends a contiguous tensor to the rank in a place of the group; the message can be cancelled."""
+        def start() -> int:
+            return submit_async("rueda_send_async", *_as_sent(token), self._ranks[place], self._tag_of(tag), self._set)
+
+        return self._begun(f"send to rank {place}", start, lambda: [token], token)
+
+    def hear(self, token: torch.Tensor, place: int, tag: int) -> Message:
+        """Receives a contiguous tensor from tell()."""
+        def start() -> int:
+            return submit_async("rueda_recv_async", *_as_sent(token), self._ranks[place], self._tag_of(tag), self._set)
+
+        return self._begun(f"recv from rank {place}", start, lambda: [token], token)
 
     # Groups of the same ranks share a process set, and their messages differ by the number of the group.
     def _tag_of(self, tag: int) -> int:
         return self._made << 32 | tag & 0xffffffff
-
-    # --- Messages that can be given up -------------------------------------------------------------------------------
-
-    def tell(self, token: torch.Tensor, place: int, tag: int) -> Transfer:
-        """Sends a tensor over the ranks' own connections; the transfer can be cancelled."""
-        sending = self._session.peers.send(self._channel(tag), self._ranks[place], bytes_of(token))
-        return Transfer(f"send to rank {place}", sending, token, self._ranks)
-
-    def hear(self, token: torch.Tensor, place: int, tag: int) -> Transfer:
-        """Receives a tensor from tell()."""
-        receiving = self._session.peers.recv(self._channel(tag), [self._ranks[place]], bytes_of(token))
-        return Transfer(f"recv from rank {place}", receiving, token, self._ranks, lambda: None)
-
-    def _channel(self, tag: int) -> Channel:
-        return Channel(self._set, self._made, tag)
 
     # --- How one is carried out ------------------------------------------------------------------------------------
 

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import threading
 import time
 from typing import Callable, List, Optional, Sequence
 
 import torch
 
+from .._core import _library
 from ._operation import Operation, Waitable
 from ._work import Work
 
 
 # This many messages are kept before it is looked which have ended.
 _LOOK_AT = 64
-
-
-def bytes_of(tensor: torch.Tensor) -> memoryview:
-    """Returns a contiguous tensor's memory."""
-    flat = tensor.reshape(-1)
-    if flat.numel() == 0:
-        return memoryview(b"")
-    return memoryview(flat.view(torch.uint8).numpy())
 
 
 class Message(Operation):
@@ -39,6 +31,11 @@ class Message(Operation):
         """The place of the rank at the other end; -1 before the end, and after an error."""
         return self._places.index(self.value) if self.has_ended and self.error is None else -1
 
+    def cancel(self) -> None:
+        """Takes the message back if it has met no other half; it then ends with an error. It has no effect on one that has ended."""
+        if not self.has_ended and self._handle != 0:
+            _library.load().rueda_cancel(self._handle)  # an error says that another thread has just seen the end
+
 
 class Kept:
     """Keeps messages alive until they have ended, because the daemon reads and writes their memory. Thread-safe."""
@@ -54,51 +51,6 @@ class Kept:
             if len(self._messages) >= self._look_at:
                 self._messages = [one for one in self._messages if not one.poll()]
                 self._look_at = max(_LOOK_AT, 2 * len(self._messages))
-
-
-class Transfer:
-    """A message over the ranks' own connections (_peers.py), for what may have to be given up: monitored_barrier(). `ranks` has
-    the job's ranks, by their places in the group."""
-
-    def __init__(self, what: str, under_way: "concurrent.futures.Future[int]", memory: torch.Tensor,
-                 ranks: Sequence[int], finish: Optional[Callable[[], None]] = None) -> None:
-        self.what = what
-        self.result: List[torch.Tensor] = [memory]
-        self.error: Optional[BaseException] = None
-        self.source = -1
-        self._under_way = under_way
-        self._ranks = list(ranks)
-        self._finish = finish
-
-    @property
-    def has_ended(self) -> bool:
-        return self._finish is None and self.source >= 0 or self.error is not None
-
-    def poll(self) -> bool:
-        return self.wait(0.0)
-
-    def wait(self, timeout: Optional[float]) -> bool:
-        if self.has_ended:
-            return True
-        try:
-            rank = self._under_way.result(timeout)
-        except concurrent.futures.TimeoutError:
-            return False
-        except BaseException as error:
-            self.error = error
-            return True
-        finish, self._finish = self._finish, None
-        if finish is not None:
-            finish()
-        self.source = self._ranks.index(rank)
-        return True
-
-    def when_ended(self, tell: Callable[[], None]) -> None:
-        self._under_way.add_done_callback(lambda _: tell())
-
-    def cancel(self) -> None:
-        """Cancels the transfer: what has not been received will not be. It has no effect on what has been received."""
-        self._under_way.cancel()
 
 
 class Finished:

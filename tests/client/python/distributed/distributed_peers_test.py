@@ -1,7 +1,6 @@
-"""Tests the messages between ranks that send() and recv() of rueda.distributed use, with several ranks in one process."""
+"""Tests how ranks tell each other of process sets, with several ranks in one process."""
 
 import asyncio
-import concurrent.futures
 import os
 import random
 import socket
@@ -18,11 +17,10 @@ except ImportError:
     sys.exit(0)
 
 from rueda._core._errors import RuedaError
-from rueda.distributed._peers import Channel, PeerError, Peers
+from rueda.distributed._peers import PeerError, Peers
 from rueda.distributed._sets import Sets
 
 SECRET = bytes(range(32))
-CHANNEL = Channel(0, 0, 0)
 PATIENCE_S = 20
 
 
@@ -37,112 +35,27 @@ class PeersTest(unittest.TestCase):
             one.start(addresses, SECRET)
         self.addCleanup(lambda: [one.close() for one in self.peers])
 
-    def send(self, source, target, data, channel=CHANNEL):
-        return self.peers[source].send(channel, target, memoryview(data))
+    def wait_for(self, count):
+        deadline = time.monotonic() + PATIENCE_S
+        while len(self.told) < count and time.monotonic() < deadline:
+            time.sleep(0.01)
 
-    def recv(self, rank, data, sources=None, channel=CHANNEL):
-        return self.peers[rank].recv(channel, sources, memoryview(data))
-
-    def test_whoever_comes_first_waits(self):
-        for receiver_first in (True, False):
-            room = bytearray(5)
-            if receiver_first:
-                taken = self.recv(1, room, [0])
-                sent = self.send(0, 1, b"hello")
-            else:
-                sent = self.send(0, 1, b"hello")
-                time.sleep(0.05)
-                taken = self.recv(1, room, [0])
-            self.assertEqual(taken.result(PATIENCE_S), 0)
-            self.assertEqual(sent.result(PATIENCE_S), 1)
-            self.assertEqual(bytes(room), b"hello")
-
-    def test_in_random_orders(self):
-        """Messages of one channel from one rank come in order; messages of other channels come in any order."""
-        chosen = random.Random(3)
-        for _ in range(20):
-            sends = [(source, Channel(0, chosen.randrange(2), tag), os.urandom(chosen.choice((0, 1, 9, 70_000))))
-                     for source in (0, 2) for tag in range(3) for _ in range(4)]
-            recvs = [(source, channel, data, bytearray(len(data))) for source, channel, data in sends]
-            actions = [(send, self.send) for send in sends] + [(recv, self.recv) for recv in recvs]
-            waiting = {}
-            for action, kind in actions:
-                waiting.setdefault((kind.__name__, action[0], action[1]), []).append(action)
-            under_way = []
-            while waiting:
-                key = chosen.choice(sorted(waiting))
-                action = waiting[key].pop(0)
-                if not waiting[key]:
-                    del waiting[key]
-                if key[0] == "send":
-                    under_way.append(self.send(action[0], 1, action[2], action[1]))
-                else:
-                    under_way.append(self.recv(1, action[3], [action[0]], action[1]))
-            concurrent.futures.wait(under_way, PATIENCE_S)
-            for _, _, data, room in recvs:
-                self.assertEqual(bytes(room), data)
-
-    def test_from_any_rank(self):
-        rooms = [bytearray(1), bytearray(1)]
-        taken = [self.recv(1, room) for room in rooms]
-        for source in (0, 2):
-            self.send(source, 1, bytes([source])).result(PATIENCE_S)
-        self.assertEqual({(one.result(PATIENCE_S), room[0]) for one, room in zip(taken, rooms)}, {(0, 0), (2, 2)})
-
-    def test_another_size_is_an_error_on_both_sides_and_the_connection_stays(self):
-        taken, sent = self.recv(1, bytearray(3), [0]), self.send(0, 1, b"1234")
-        for one in (taken, sent):
-            with self.assertRaisesRegex(PeerError, "rank 0 sends 4 bytes to rank 1, which has room for 3"):
-                one.result(PATIENCE_S)
-        room = bytearray(2)
-        taken = self.recv(1, room, [0])
-        self.send(0, 1, b"ok").result(PATIENCE_S)
-        taken.result(PATIENCE_S)
-        self.assertEqual(bytes(room), b"ok")
-
-    def test_who_waits_for_one_that_leaves_is_told(self):
-        self.recv(1, bytearray(1), [0])
-        self.send(0, 1, b"x").result(PATIENCE_S)  # connects the two
-        taken = self.recv(1, bytearray(1), [0])
-        sent = self.send(1, 0, b"y")
+    def test_who_tells_one_that_has_left_hears_so(self):
+        self.peers[1].tell(0, "first").result(PATIENCE_S)  # connects the two
+        self.wait_for(1)
         self.peers.pop(0).close()
-        with self.assertRaisesRegex(PeerError, "rank 0 has ended its connection to rank 1"):
-            taken.result(PATIENCE_S)
-        with self.assertRaisesRegex(PeerError, "rank 0 cannot be sent to"):
-            sent.result(PATIENCE_S)
-        with self.assertRaisesRegex(PeerError, "rank 0 cannot be sent to"):
-            self.peers[0].send(CHANNEL, 0, memoryview(b"z")).result(PATIENCE_S)
-
-    def test_who_waits_for_one_that_never_connected_and_has_gone_is_told(self):
-        """The rank goes before the recv(), or after it."""
-        self.peers[2].close()
-        for _ in range(2):
-            with self.assertRaisesRegex(PeerError, "rank 2 has ended its connection to rank 0"):
-                self.recv(0, bytearray(5), [2]).result(PATIENCE_S)
-        waiting = self.recv(0, bytearray(5), [1])
-        self.assertEqual(self.send(0, 1, b"there").done(), False)  # the connection is there, and works
-        self.recv(1, bytearray(5), [0]).result(PATIENCE_S)
-        self.peers[1].close()
-        with self.assertRaisesRegex(PeerError, "rank 1 has ended its connection to rank 0"):
-            waiting.result(PATIENCE_S)
-        self.peers = self.peers[:1]
-
-    def test_a_recv_that_is_given_up_takes_nothing(self):
-        first, second = bytearray(1), bytearray(1)
-        self.recv(1, first, [0]).cancel()
-        time.sleep(0.1)
-        taken = self.recv(1, second, [0])
-        self.send(0, 1, b"a").result(PATIENCE_S)
-        taken.result(PATIENCE_S)
-        self.assertEqual((bytes(first), bytes(second)), (b"\0", b"a"))
+        with self.assertRaisesRegex(PeerError, "rank 0 cannot be told"):
+            for _ in range(100):  # what is written before the end is seen goes nowhere
+                self.peers[0].tell(0, "again").result(PATIENCE_S)
+                time.sleep(0.05)
+        with self.assertRaisesRegex(PeerError, "rank 0 cannot be told"):
+            self.peers[1].tell(0, "never there").result(PATIENCE_S)
 
     def test_messages_come_in_order(self):
         for i in range(50):
             self.peers[0].tell(2, {"number": i})
         self.peers[0].tell(0, "to myself")
-        deadline = time.monotonic() + PATIENCE_S
-        while len(self.told) < 51 and time.monotonic() < deadline:
-            time.sleep(0.01)
+        self.wait_for(51)
         self.assertEqual([message["number"] for rank, source, message in self.told if rank == 2], list(range(50)))
         self.assertIn((0, 0, "to myself"), self.told)
 
@@ -176,7 +89,9 @@ class PeersTest(unittest.TestCase):
             with socket.create_connection(self.peers[1].address, PATIENCE_S) as stranger:
                 stranger.sendall(given[:chosen.randrange(len(given) + 1)])
         self.assertEqual(self.told, [])
-        self.test_whoever_comes_first_waits()
+        self.peers[0].tell(1, "is heard").result(PATIENCE_S)
+        self.wait_for(1)
+        self.assertEqual(self.told, [(1, 0, "is heard")])
 
 
 class SetsTest(unittest.TestCase):

@@ -1,10 +1,11 @@
 // Tests how messages about transfers are written into frames, and that what cannot be one is
 // refused with the reason.
-#include "daemon/engine/data/transfer_record.h"
+#include "daemon/engine/channels/transfer_record.h"
 
 #include <array>
 #include <cstring>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -42,6 +43,12 @@ TEST(TransferRecord, IsReadAsItWasWritten) {
     EXPECT_EQ(take.number, 9u);
     EXPECT_EQ(take.carried, carried);
   }
+  const auto taken_back = written(8, core::TransferWithdrawal{5, Rank{1}, Rank{2}, -3});
+  const TransferRecord back = read_record(taken_back).value();
+  const auto& withdrawn = std::get<core::TransferWithdrawal>(back.message);
+  EXPECT_EQ(back.process_set, 8u);
+  EXPECT_EQ(std::tuple(withdrawn.number, withdrawn.source, withdrawn.destination, withdrawn.tag),
+            std::tuple(5u, Rank{1}, Rank{2}, -3));
   const Status why(Code::kMismatch, "unlike");
   const auto refused = written(0, core::TransferRefusal{4, why});
   const auto refusal = std::get<core::TransferRefusal>(read_record(refused).value().message);
@@ -99,7 +106,8 @@ TEST(TransferRecord, WhatCannotBeIsRefusedWithTheReason) {
       {written(0, large, 12), "12 bytes of data"},
       {written(0, negative, 0), "0 bytes of data"},
       {with(written(0, offer, 12), 0, 0), "unknown kind 0"},
-      {with(written(0, offer, 12), 0, 4), "unknown kind 4"},
+      {with(written(0, offer, 12), 0, 5), "unknown kind 5"},
+      {with(written(0, offer, 12), 0, 4), "a withdrawal of another size"},
       {with(written(0, offer, 12), 1, kDTypeCount), "unknown dtype"},
       {with(written(0, offer, 12), 2, 2), "neither 0 nor 1"},
       {written(0, core::TransferTake{1, true}, 1), "too long"},

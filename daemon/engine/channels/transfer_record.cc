@@ -1,4 +1,4 @@
-#include "daemon/engine/data/transfer_record.h"
+#include "daemon/engine/channels/transfer_record.h"
 
 #include <algorithm>
 #include <cstring>
@@ -10,7 +10,7 @@
 namespace rueda::engine {
 namespace {
 
-enum class Kind : uint8_t { kOffer = 1, kTake = 2, kRefusal = 3 };
+enum class Kind : uint8_t { kOffer = 1, kTake = 2, kRefusal = 3, kWithdrawal = 4 };
 
 struct Head {
   uint8_t kind = 0;
@@ -22,6 +22,7 @@ struct Head {
 };
 static_assert(sizeof(Head) == 16);
 
+// Of an offer, and of a withdrawal, which has no elements.
 struct OfferTail {
   int32_t source = 0;
   int32_t destination = 0;
@@ -55,6 +56,12 @@ size_t write_record(uint32_t process_set, const core::TransferMessage& message, 
     head.kind = static_cast<uint8_t>(Kind::kTake);
     head.carried = take->carried ? 1 : 0;
     head.number = take->number;
+  } else if (const auto* withdrawn = std::get_if<core::TransferWithdrawal>(&message)) {
+    head.kind = static_cast<uint8_t>(Kind::kWithdrawal);
+    head.number = withdrawn->number;
+    const OfferTail tail{withdrawn->source.value, withdrawn->destination.value, withdrawn->tag, 0};
+    std::memcpy(to + sizeof(head), &tail, sizeof(tail));
+    tail_bytes = sizeof(tail);
   } else {
     const auto& refusal = std::get<core::TransferRefusal>(message);
     head.kind = static_cast<uint8_t>(Kind::kRefusal);
@@ -86,24 +93,31 @@ Result<TransferRecord> read_record(std::span<const std::byte> from) {
       record.data = rest.subspan(sizeof(tail));
       const auto dtype = static_cast<DType>(head.dtype);
       const int64_t most = kMostCarriedBytes / static_cast<int64_t>(element_bytes(dtype));
-      const bool fits =
-          carried ? tail.elements >= 0 && tail.elements <= most &&
-                        record.data.size() ==
-                            static_cast<size_t>(tail.elements) * element_bytes(dtype)
-                  : record.data.empty();
+      const bool fits = carried ? tail.elements >= 0 && tail.elements <= most &&
+                                      record.data.size() ==
+                                          static_cast<size_t>(tail.elements) * element_bytes(dtype)
+                                : record.data.empty();
       if (!fits) {
         return broken(std::to_string(record.data.size()) + " bytes of data with an offer of " +
                       std::to_string(tail.elements) + " elements");
       }
-      record.message =
-          core::TransferOffer{head.number, Rank{tail.source}, Rank{tail.destination}, tail.tag,
-                              dtype,       tail.elements,     carried};
+      record.message = core::TransferOffer{
+          head.number, Rank{tail.source}, Rank{tail.destination}, tail.tag, dtype, tail.elements,
+          carried};
       return record;
     }
     case Kind::kTake:
       if (!rest.empty()) return broken("a take that is too long");
       record.message = core::TransferTake{head.number, carried};
       return record;
+    case Kind::kWithdrawal: {
+      OfferTail tail;
+      if (rest.size() != sizeof(tail)) return broken("a withdrawal of another size");
+      std::memcpy(&tail, rest.data(), sizeof(tail));
+      record.message = core::TransferWithdrawal{head.number, Rank{tail.source},
+                                                Rank{tail.destination}, tail.tag};
+      return record;
+    }
     case Kind::kRefusal: {
       if (head.code == 0 || head.code > static_cast<uint8_t>(Code::kInternal)) {
         return broken("a refusal without an error");
