@@ -50,6 +50,11 @@ const Planted kPlanted[] = {
     {"a tuning of one node", core::Mutant::kTuningOfOneNode},
     {"reported before all below", core::Mutant::kReportedBeforeAllBelow},
     {"a link used before drained", core::Mutant::kLinkUsedBeforeDrained},
+    {"a send matched twice", core::Mutant::kSendMatchedTwice},
+    {"a later receive first", core::Mutant::kLaterReceiveFirst},
+    {"a receive taken back stays", core::Mutant::kCancelledReceiveStays},
+    {"a send taken back stays", core::Mutant::kWithdrawnOfferStays},
+    {"an early offer refused", core::Mutant::kEarlyOfferRefused},
 };
 
 CampaignResult run_with(const Planted& planted, uint64_t seeds) {

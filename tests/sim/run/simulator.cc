@@ -16,6 +16,7 @@ Simulator::Simulator(const RunSetup& setup, RandomChoices choices, const RunOpti
       world_(setup, options.keep_trace),
       network_(queue_, choices_, world_.voter_count()),
       data_plane_(setup, queue_, choices_, world_),
+      transfers_(queue_, choices_, world_),
       training_(setup, queue_, choices_, world_),
       faults_(setup, queue_, choices_, world_, network_, data_plane_, training_) {
   if (options.record_choices) choices_.record();
@@ -45,6 +46,7 @@ RunResult Simulator::run() {
   result.recovered = world_.checkers().recovered();
   result.completed_by_decision = world_.checkers().completed_by_decision();
   result.repeated = world_.checkers().repeated();
+  result.transferred = transfers_.met();
   result.delivered_ok = training_.delivered_ok();
   result.delivered_error = training_.delivered_error();
   return result;
@@ -54,12 +56,7 @@ void Simulator::happen(SimEvent event) {
   const auto index = static_cast<size_t>(event.subject);
   switch (event.kind) {
     case SimEvent::Kind::kEvent: feed(event.subject, std::move(event)); break;
-    case SimEvent::Kind::kRankActs:
-      if (auto action = training_.act(event.subject)) {
-        const int node = world_.layout().node_of(Rank{event.subject}).value;
-        feed(node, {SimEvent::Kind::kEvent, node, 0, std::move(*action)});
-      }
-      break;
+    case SimEvent::Kind::kRankActs: act(event.subject); break;
     case SimEvent::Kind::kFaultBegins: faults_.begin(setup_.faults[index]); break;
     case SimEvent::Kind::kLinkTimesOut: faults_.time_out(setup_.faults[index]); break;
     case SimEvent::Kind::kFaultEnds:
@@ -68,6 +65,26 @@ void Simulator::happen(SimEvent event) {
       break;
   }
   if (event.kind != SimEvent::Kind::kEvent) last_progress_ = queue_.now();
+}
+
+// A rank's goodbye counts when other nodes have what its node has sent
+// (docs/decisions/0005-goodbye-when-quiet.md), and the rank attaches again after that.
+void Simulator::act(int rank) {
+  if (const auto pending = detaches_at_.find(rank); pending != detaches_at_.end()) {
+    if (queue_.now() <= pending->second) {
+      return queue_.at(pending->second + 1, {SimEvent::Kind::kRankActs, rank});
+    }
+    detaches_at_.erase(pending);
+  }
+  auto action = training_.act(rank);
+  if (!action) return;
+  const int node = world_.layout().node_of(Rank{rank}).value;
+  const TicksMs quiet_at = transfers_.quiet_at(node);
+  if (std::holds_alternative<core::RankDetached>(*action) && quiet_at > queue_.now()) {
+    detaches_at_[rank] = quiet_at;
+    return queue_.at(quiet_at, node, std::move(*action));
+  }
+  feed(node, {SimEvent::Kind::kEvent, node, 0, std::move(*action)});
 }
 
 void Simulator::feed(int index, SimEvent event) {
@@ -82,6 +99,11 @@ void Simulator::feed(int index, SimEvent event) {
   if (lost && lost->node.value == world_.node_count()) return;  // nobody misses the witness
   if (node.frozen) {
     node.backlog.push_back(std::move(event));
+    return;
+  }
+  const auto* record = std::get_if<core::TransferMessageArrived>(&event.event);
+  if (record && record->epoch.value > node.epoch) {
+    early_records_[index].push_back(std::move(event));
     return;
   }
   // An event of an epoch's data plane is forgotten with its epoch.
@@ -107,6 +129,11 @@ void Simulator::step(int index, const core::Event& event) {
   carry_out(index, world_.step(queue_.now(), index, event));
   if (node.witness) return;  // the witness needs no time
   if (go_if_closed(index, event)) return;
+  if (const auto found = early_records_.find(index); found != early_records_.end()) {
+    std::vector<SimEvent> early = std::move(found->second);
+    early_records_.erase(found);
+    for (SimEvent& record : early) feed(index, std::move(record));
+  }
   const bool told = !std::holds_alternative<core::TurnEnded>(event) &&
                     !std::holds_alternative<core::TimePassed>(event);
   if (told && !std::exchange(node.turn_pending, true)) {
@@ -145,6 +172,7 @@ void Simulator::carry_out(int node, const core::Output& output) {
   if (output.recovered) data_plane_.on_recovered(node, *output.recovered);
   for (const core::Cancel& cancel : output.cancels) data_plane_.on_cancel(node, cancel);
   for (const core::Launch& launch : output.launches) data_plane_.on_launch(node, launch);
+  transfers_.on_output(node, output);
   for (const core::Delivery& delivery : output.deliveries) training_.on_delivery(node, delivery);
   data_plane_.on_freed(node, output);
   if (output.failed) training_.on_failed(node);
@@ -154,6 +182,7 @@ void Simulator::carry_out(int node, const core::Output& output) {
       !output.deliveries.empty()) {
     last_progress_ = queue_.now();
   }
+  if (!transfers_.violation().empty()) world_.checkers().violated(transfers_.violation());
   if (!data_plane_.violation().empty()) world_.checkers().violated(data_plane_.violation());
   if (!training_.unexplained().empty()) {
     world_.checkers().violated("fault: an error without a fault: " + training_.unexplained());
@@ -179,7 +208,9 @@ void Simulator::check_liveness() {
     return;
   }
   if (queue_.now() - last_progress_ <= kPatience) return;
-  if (world_.checkers().anything_open()) {
+  if (world_.transfers().anything_open()) {
+    world_.checkers().violated("liveness: a transfer does not end");
+  } else if (world_.checkers().anything_open()) {
     world_.checkers().at_end();
   } else {
     world_.checkers().violated("liveness: nothing is waited for, and the clock still runs");

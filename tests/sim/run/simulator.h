@@ -5,10 +5,12 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "tests/sim/world/faults.h"
+#include "tests/sim/world/transfer_plane.h"
 
 namespace rueda::sim {
 
@@ -31,6 +33,7 @@ struct RunResult {
   uint64_t recovered = 0;              // epochs that went on as the next
   uint64_t completed_by_decision = 0;  // operations
   uint64_t repeated = 0;               // operations
+  uint64_t transferred = 0;            // transfers that have met
   uint64_t delivered_ok = 0;
   uint64_t delivered_error = 0;
 };
@@ -43,6 +46,8 @@ class Simulator {
 
  private:
   void happen(SimEvent event);
+  // Makes the process do its next action.
+  void act(int rank);
   // Feeds an event to a node: at once, or when it thaws.
   void feed(int node, SimEvent event);
   void step(int node, const core::Event& event);
@@ -60,6 +65,10 @@ class Simulator {
   World world_;
   Network network_;
   DataPlane data_plane_;
+  TransferPlane transfers_;
+  // By node: messages about transfers of an epoch that it has not begun, which has no channel yet.
+  std::map<int, std::vector<SimEvent>> early_records_;
+  std::map<int, TicksMs> detaches_at_;  // Ranks whose goodbye waits for what their node has sent.
   Training training_;
   Faults faults_;
   TicksMs last_progress_ = 0;

@@ -5,9 +5,9 @@
 namespace rueda::sim {
 namespace {
 
-constexpr const char* kNames[kDecisionCount] = {"message", "repeat",   "turn",   "think",
-                                                "order",   "complete", "notice", "stop",
-                                                "held",    "channel",  "go"};
+constexpr const char* kNames[kDecisionCount] = {"message",  "repeat", "turn",  "think", "order",
+                                                "complete", "notice", "stop",  "held",  "channel",
+                                                "go",       "record", "carry", "copy",  "receive"};
 constexpr int kMaxSubjects = 64;  // the most nodes or ranks of a run
 
 }  // namespace

@@ -24,8 +24,12 @@ enum class Decision : uint8_t {
   kHeld,      // (node): whether it has a final chunk of what is under way then
   kChannel,   // (who, whom): whether a lost node's data channel is seen to break
   kGo,        // (node): ticks until the job is closed where all ranks have left
+  kRecord,    // (from, to): ticks a message about a transfer is on its way
+  kCarry,     // (from, to): whether a send's data goes with its offer
+  kCopy,      // (from, to): ticks until a transfer's data is there
+  kReceive,   // (rank): whether it receives before it sends
 };
-inline constexpr int kDecisionCount = 11;
+inline constexpr int kDecisionCount = 15;
 const char* to_string(Decision decision);
 
 // Names the n-th decision of its kind about (a, b), n from 0.

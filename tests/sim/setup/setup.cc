@@ -355,7 +355,7 @@ std::vector<std::string> RunSetup::lines() const {
   }
   lines.push_back("steps " + number(steps) + ", epochs " + number(epochs) +
                   (reordered ? ", reordered" : "") + (eager ? ", eager" : "") +
-                  (polls ? ", polls" : "") +
+                  (polls ? ", polls" : "") + (transfers ? ", transfers" : "") +
                   (leaver < 0 ? "" : ", rank " + number(leaver) + " leaves half way"));
   lines.push_back("window " + number(window) + ", open operations " + number(open_operations) +
                   ", fusion threshold " + number(fusion_threshold_bytes) + ", look-ahead " +
@@ -488,6 +488,10 @@ RunSetup draw_setup(uint64_t seed, const Limits& limits) {
       !setup.shrinks() && setup.joins.empty() && setup.declares == Declares::kNothing;
   if (limits.nccl && may_be_nccl && dice.chance(25)) draw_nccl(dice, setup);
   draw_tuning(dice, limits, setup);
+  // A rank that has joined submits nothing. Where one leaves, others give up a step in the middle,
+  // and would wait for each other's messages.
+  setup.transfers = limits.transfers && !setup.shrinks() && setup.joins.empty() &&
+                    setup.leaver < 0 && dice.chance(35);
   return setup;
 }
 

@@ -96,8 +96,9 @@ struct RunSetup {
   bool replays = false;  // a plan of a step of kind 0 is in force from the first step on
   core::TreeOptions tree;
   TicksMs handover_grace_ms = 1'000;
-  bool goes = false;  // a node's daemon goes when its ranks have left and the others let it
-  int window = 4;     // L5's W
+  bool transfers = false;  // in every step, ranks send to each other, and take some of that back
+  bool goes = false;       // a node's daemon goes when its ranks have left and the others let it
+  int window = 4;          // L5's W
   int open_operations = 4;
   int64_t fusion_threshold_bytes = 0;
   size_t look_ahead_units = 8;
@@ -165,6 +166,7 @@ struct Limits {
   bool joins = true;
   bool tuning = true;
   bool nccl = true;
+  bool transfers = true;
   bool takes_stale_frames = false;
 };
 

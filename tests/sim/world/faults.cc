@@ -113,7 +113,7 @@ void Faults::kill_rank(int rank) {
   if (!world_.node_of(rank).alive || !training_.kill(rank)) return;
   const std::string name = "rank " + std::to_string(rank);
   world_.trace().note(queue_.now(), name + " dies");
-  world_.checkers().on_rank_died(Rank{rank});
+  world_.on_rank_died(Rank{rank});
   const int node = world_.layout().node_of(Rank{rank}).value;
   queue_.at(queue_.now() + choices_.draw(Decision::kNotice, node, node, 0, 10), node,
             core::RankLost{world_.local_rank(rank), Status(Code::kRankLost, name + " died")});

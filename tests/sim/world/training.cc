@@ -75,6 +75,10 @@ std::optional<core::Event> Training::work(int rank) {
 std::optional<core::Event> Training::next_action(int rank) {
   Process& process = at(rank);
   const Action action = process.actions.front();
+  if (action.cancels) {
+    process.actions.pop_front();
+    return cancel(rank, action.descriptor);
+  }
   const auto earlier = process.open.find(key_of(*action.descriptor));
   // A buffer cannot be reduced twice at a time, so the process waits for the first.
   const bool blocks = earlier != process.open.end();
@@ -140,6 +144,74 @@ void Training::begin_step(int rank) {
   // them.
   for (size_t tensor : order) add_tensor(rank, tensor);
   use_sets(rank);
+  if (setup_.transfers) add_transfers(rank, step);
+}
+
+void Training::add_transfers(int rank, int step) {
+  std::vector<int> all;
+  for (int other = 0; other < setup_.world_size(); ++other) all.push_back(other);
+  add_exchange(rank, all, 0, step);
+  for (size_t i = 0; i < setup_.sets.size(); ++i) {
+    add_exchange(rank, setup_.sets[i], static_cast<uint32_t>(i + 1), step);
+  }
+}
+
+// Each message has a size of its own, so what meets a wrong one ends with a mismatch.
+void Training::add_exchange(int rank, const std::vector<int>& ranks, uint32_t set, int step) {
+  const auto at = std::lower_bound(ranks.begin(), ranks.end(), rank);
+  if (at == ranks.end() || *at != rank) return;
+  const auto place = static_cast<size_t>(at - ranks.begin());
+  const int next = ranks[(place + 1) % ranks.size()];
+  const int before = ranks[(place + ranks.size() - 1) % ranks.size()];
+  int number = 0;
+  const auto transfer = [&](CollectiveKind kind, int peer, int lane) {
+    auto made = std::make_shared<core::TensorDescriptor>();
+    made->name = std::string(to_string(kind)) + std::to_string(step) + "." + std::to_string(lane) +
+                 "." + std::to_string(number);
+    made->kind = kind;
+    made->process_set = set;
+    made->peer = Rank{peer};
+    made->tag = step * 8 + lane;
+    made->shape = {1 + step * 16 + number};
+    return core::DescriptorPtr(std::move(made));
+  };
+  // The lanes: an ordinary one, one whose receive is taken back, one whose send is, and one with
+  // two messages, of which the first is received from any rank.
+  std::vector<Action> sends;
+  std::vector<Action> receives;
+  for (int lane = 0; lane < 4; ++lane) {
+    for (int i = 0; i < (lane == 3 ? 2 : 1); ++i, ++number) {
+      const bool is_any = lane == 3 && i == 0;
+      sends.push_back({transfer(CollectiveKind::kSend, next, lane)});
+      receives.push_back(
+          {transfer(CollectiveKind::kReceive, is_any ? core::kAnySource.value : before, lane)});
+      if (lane == 2) sends.push_back({sends.back().descriptor, false, true});
+      if (lane == 1) receives.push_back({receives.back().descriptor, false, true});
+    }
+  }
+  std::deque<Action>& actions = this->at(rank).actions;
+  const bool receives_first = choices_.draw(Decision::kReceive, rank, 0, 0, 1) == 1;
+  if (receives_first) std::swap(sends, receives);
+  actions.insert(actions.end(), sends.begin(), sends.end());
+  actions.insert(actions.end(), receives.begin(), receives.end());
+}
+
+std::optional<core::Event> Training::cancel(int rank, const core::DescriptorPtr& transfer) {
+  Process& process = at(rank);
+  wake(rank, 10);
+  const std::string key = key_of(*transfer);
+  const auto open = process.open.find(key);
+  if (open == process.open.end()) return std::nullopt;
+  process.cancelled.emplace(key, transfer);
+  return core::TransferCancelled{world_.local_rank(rank), Ticket{open->second}};
+}
+
+bool Training::comes_again(int rank, const std::string& key, const core::Delivery& delivery) {
+  Process& process = at(rank);
+  const auto cancelled = process.cancelled.extract(key);
+  if (cancelled.empty() || delivery.status.code() != Code::kUnavailable) return false;
+  if (!process.saw_error) process.actions.push_front({cancelled.mapped()});
+  return true;
 }
 
 void Training::add_sets(int rank) {
@@ -269,8 +341,13 @@ void Training::on_delivery(int node, const core::Delivery& delivery) {
   const auto it = std::find_if(process.open.begin(), process.open.end(),
                                [&](const auto& entry) { return entry.second == ticket; });
   if (it == process.open.end()) return;  // the checkers judge that
+  const std::string key = it->first;
   process.open.erase(it);
   if (process.waits_for == ticket) process.waits_for = 0;
+  if (comes_again(rank.value, key, delivery)) {
+    if (process.phase == Phase::kWorking && process.waits_for == 0) wake(rank.value, 20);
+    return;
+  }
   const Code code = delivery.status.code();
   if (code == Code::kOk) {
     ++delivered_ok_;
@@ -316,6 +393,7 @@ bool Training::kill(int rank) {
   process.phase = Phase::kDead;
   process.actions.clear();
   process.open.clear();
+  process.cancelled.clear();
   return true;
 }
 

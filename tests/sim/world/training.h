@@ -44,6 +44,7 @@ class Training {
   struct Action {
     core::DescriptorPtr descriptor;
     bool waits = false;
+    bool cancels = false;  // a transfer of that name is taken back
   };
   struct Process {
     Phase phase = Phase::kAway;
@@ -51,7 +52,9 @@ class Training {
     int step = 0;
     std::deque<Action> actions;            // the actions of this step that are still to do
     std::map<std::string, uint64_t> open;  // tickets by name
-    uint64_t waits_for = 0;                // a ticket; 0: none
+    // Transfers that were taken back: those that end so are submitted once more.
+    std::map<std::string, core::DescriptorPtr> cancelled;
+    uint64_t waits_for = 0;  // a ticket; 0: none
     uint64_t last_ticket = 0;
     bool has_sets = false;
     bool has_joined = false;
@@ -70,6 +73,14 @@ class Training {
   // Declares the plan before the first step.
   void declare(int rank);
   void use_sets(int rank);
+  // Sends to the next rank, and receives from the one before, in the set of all ranks and in the
+  // others. Every message is needed: one that is lost is waited for without end.
+  void add_transfers(int rank, int step);
+  void add_exchange(int rank, const std::vector<int>& ranks, uint32_t set, int step);
+  // Makes the process take the transfer back. Returns what the daemon sees of it, if it is open.
+  std::optional<core::Event> cancel(int rank, const core::DescriptorPtr& transfer);
+  // Returns whether the end is that of a transfer that was taken back, which comes once more.
+  bool comes_again(int rank, const std::string& key, const core::Delivery& delivery);
   // Returns whether the process has no more data before it has done all steps.
   bool joins_now(int rank) const;
   void join(int rank);

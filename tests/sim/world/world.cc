@@ -23,9 +23,20 @@ core::Output World::step(TicksMs now, int index, const core::Event& event) {
   WorldNode& at = node(index);
   if (at.witness) return step_witness(now, at, event);
   core::Output output;
-  checkers_.before_step(NodeIndex{index}, *at.core, event);
+  // The checkers of collectives see nothing of transfers.
+  const bool is_transfer = transfers_.before_step(layout_.node(NodeIndex{index}), event);
+  if (is_transfer) {
+    checkers_.before_step(NodeIndex{index}, *at.core, core::TimePassed{});
+  } else {
+    checkers_.before_step(NodeIndex{index}, *at.core, event);
+  }
   at.core->step(now, event, output);
+  const std::string wrong = transfers_.check_launches(layout_.node(NodeIndex{index}), output);
+  if (!wrong.empty()) checkers_.violated(wrong);
+  const std::vector<core::Delivery> theirs =
+      transfers_.take_deliveries(layout_.node(NodeIndex{index}), output);
   checkers_.after_step(NodeIndex{index}, *at.core, output);
+  output.deliveries.insert(output.deliveries.end(), theirs.begin(), theirs.end());
   trace_.on_step(now, layout_, NodeIndex{index}, event, output);
   if (output.recovered) at.epoch = output.recovered->epoch.value;
   if (output.started) at.epoch = output.started->epoch.value;
@@ -61,7 +72,10 @@ void World::kill(TicksMs now, int index) {
   });
   node(index).alive = false;
   node(index).backlog.clear();
-  if (index < node_count()) checkers_.on_node_died(NodeIndex{index});
+  if (index < node_count()) {
+    checkers_.on_node_died(NodeIndex{index});
+    for (const Rank rank : layout_.node(NodeIndex{index}).ranks) transfers_.on_rank_died(rank);
+  }
   trace_.note(now, "n" + std::to_string(index) + " dies");
 }
 

@@ -10,6 +10,7 @@
 
 #include "tests/sim/check/checker_set.h"
 #include "tests/sim/check/trace.h"
+#include "tests/sim/check/transfer_checks.h"
 #include "tests/sim/setup/event_queue.h"
 #include "tests/sim/setup/setup.h"
 
@@ -47,9 +48,15 @@ class World {
   void kill(TicksMs now, int node);
   // Lets the node leave, so that nobody misses it.
   void go(TicksMs now, int node);
+  // The rank has died: nobody is told of its submissions.
+  void on_rank_died(Rank rank) {
+    checkers_.on_rank_died(rank);
+    transfers_.on_rank_died(rank);
+  }
   // Returns whether all nodes were running when the last one was killed.
   bool killed_while_all_ran() const { return killed_while_all_ran_; }
 
+  const TransferChecks& transfers() const { return transfers_; }
   CheckerSet& checkers() { return checkers_; }
   const CheckerSet& checkers() const { return checkers_; }
   Trace& trace() { return trace_; }
@@ -62,6 +69,7 @@ class World {
   std::vector<WorldNode> nodes_;
   bool killed_while_all_ran_ = false;
   CheckerSet checkers_;
+  TransferChecks transfers_;
   Trace trace_;
 };
 
