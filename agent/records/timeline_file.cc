@@ -26,9 +26,11 @@ enum Kind : uint32_t {
   kForward,
   kBackward,
   kExposed,
+  kSend,
+  kReceive,
 };
-constexpr std::array kNames{"LOCAL_REDUCE", "RING",    "chunk",    "COPY_OUT",
-                            "STEP",         "FORWARD", "BACKWARD", "EXPOSED"};
+constexpr std::array kNames{"LOCAL_REDUCE", "RING",     "chunk",   "COPY_OUT", "STEP",
+                            "FORWARD",      "BACKWARD", "EXPOSED", "SEND",     "RECEIVE"};
 constexpr size_t kLongText = 256 << 10;  // text of this length is written without waiting for more
 
 // These functions give the numbers of a node and of its tracks, which are processes and threads to
@@ -191,13 +193,20 @@ uint64_t TimelineFile::add_event(const v1::TimelineBatch& batch, int index, int6
     append_number(text_, value);
   }
   text_ += "\",\"args\":{";
-  if (kind >= kStep) {
+  if (kind >= kSend) {
+    text_ += "\"rank\":";
+    append_number(text_, static_cast<int64_t>(batch.operation(index) >> 32));
+    text_ += ",\"peer\":";
+    append_number(text_, static_cast<int64_t>(batch.operation(index) & UINT32_MAX));
+    text_ += ",\"process_set\":";
+    append_number(text_, static_cast<int64_t>(batch.process_set(index)));
+  } else if (kind >= kStep) {
     text_ += "\"step\":";
     append_number(text_, value);
   } else {
     text_ += operation_arguments(batch.operation(index), batch.process_set(index));
   }
-  if (kind == kRing) {
+  if (kind == kRing || kind >= kSend) {
     text_ += ",\"bytes\":";
     append_number(text_, value);
   }

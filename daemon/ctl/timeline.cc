@@ -82,7 +82,8 @@ void read_events(const json& events, const std::map<TrackKey, std::string>& name
       rank.node = node;
       rank.name = track;
       rank.spans.push_back({name, span});
-    } else if (name == "LOCAL_REDUCE" || name == "RING" || name == "COPY_OUT") {
+    } else if (name == "LOCAL_REDUCE" || name == "RING" || name == "COPY_OUT" || name == "SEND" ||
+               name == "RECEIVE") {
       Timeline::Track& stage = stages[{node, track}];
       stage.node = node;
       stage.name = track;

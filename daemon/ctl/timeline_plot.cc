@@ -30,6 +30,8 @@ constexpr Colour kColours[] = {
     {"LOCAL_REDUCE", "#009e73", "local reduce"},
     {"RING", "#e69f00", "ring"},
     {"COPY_OUT", "#cc79a7", "copy out"},
+    {"SEND", "#f0e442", "send"},
+    {"RECEIVE", "#999999", "receive"},
 };
 
 const char* fill_of(const std::string& name) {

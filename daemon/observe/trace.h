@@ -29,8 +29,12 @@ enum class TraceKind : uint8_t {
   kForward = 5,   // Until its first submission: forward pass, input, optimizer.
   kBackward = 6,  // Until its last submission.
   kExposed = 7,   // Until its last result: communication that nothing hides.
+  // These are messages between ranks, from their submission to their end; value: bytes. `operation`
+  // has this node's rank in its upper half, and the rank at the other end in its lower half.
+  kSend = 8,
+  kReceive = 9,
 };
-inline constexpr int kTraceKindCount = 8;
+inline constexpr int kTraceKindCount = 10;
 
 struct TraceEvent {
   uint32_t track = 0;

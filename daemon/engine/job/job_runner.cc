@@ -434,7 +434,9 @@ const core::DescriptorPtr& JobRunner::hold(LocalRank rank, const session::Submis
 }
 
 void JobRunner::deliver_all(const std::vector<core::Delivery>& deliveries) {
+  JobTrace* const trace = timeline_.trace();
   for (const core::Delivery& delivery : deliveries) {
+    if (trace && delivery.status.is_ok()) note_transfer(*trace, delivery);
     ledger_.end(delivery);
     Local& owner = local(delivery.rank);
     // A process that said goodbye with this in flight is not the process that is there now.
@@ -447,6 +449,13 @@ void JobRunner::deliver_all(const std::vector<core::Delivery>& deliveries) {
   for (Local& item : locals_) {
     if (std::exchange(item.dirty, false) && item.session) item.session->flush();
   }
+}
+
+void JobRunner::note_transfer(JobTrace& trace, const core::Delivery& delivery) {
+  const HeldSubmission& held = ledger_.held(delivery.rank, delivery.ticket);
+  if (!held.is_transfer) return;
+  trace.on_transferred(*held.descriptor, delivery.rank, Rank{static_cast<int32_t>(delivery.value)},
+                       static_cast<int64_t>(held.submitted_s * 1e9));
 }
 
 // Counts the step. A tensor that comes again is counted where it was counted before.

@@ -130,6 +130,8 @@ class JobRunner final : private TimelineHost, private FiniteHost, private PathHo
   void count_step(LocalRank rank, HeldSubmission& item);
   std::shared_ptr<InputCheck> check_of(const core::Launch& launch);
   void deliver_all(const std::vector<core::Delivery>& deliveries);
+  // Records the end of a send or a receive; has no effect for anything else.
+  void note_transfer(JobTrace& trace, const core::Delivery& delivery);
 
   // --- PathHost
   const core::Collectives* find_set(uint32_t id) const override;

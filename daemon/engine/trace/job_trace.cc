@@ -140,6 +140,22 @@ void JobTrace::on_ended(uint32_t process_set, Seq seq) {
   if (!record.tensors->empty()) buffer_.add(std::move(record));
 }
 
+void JobTrace::on_transferred(const core::TensorDescriptor& transfer, LocalRank rank, Rank peer,
+                              int64_t submitted_ns) {
+  const bool sends = transfer.kind == CollectiveKind::kSend;
+  const auto own = static_cast<uint64_t>(options_.ranks[static_cast<size_t>(rank.value)].value);
+  TraceEvent event;
+  event.kind = sends ? TraceKind::kSend : TraceKind::kReceive;
+  event.process_set = transfer.process_set;
+  event.begin_ns = submitted_ns + options_.clock_skew_ns;
+  event.duration_ns = std::max<int64_t>(now_ns() - event.begin_ns, 0);
+  event.operation = own << 32 | static_cast<uint32_t>(peer.value);
+  event.value = transfer.bytes();
+  event.track = lane_track(sends ? Lane::kSends : Lane::kReceives, event.begin_ns,
+                           event.begin_ns + event.duration_ns);
+  buffer_.add(event);
+}
+
 void JobTrace::add_stage(Lane lane, TraceKind kind, const OperationTrace::Stage& stage,
                          int64_t value, TraceEvent& event) {
   if (stage.first_ns == 0) return;
@@ -164,7 +180,7 @@ void JobTrace::add_chunks(const OperationTrace& part, TraceEvent& event) {
 }
 
 uint32_t JobTrace::lane_track(Lane lane, int64_t begin_ns, int64_t end_ns) {
-  static constexpr std::array kNames{"local reduce ", "ring ", "copy out "};
+  static constexpr std::array kNames{"local reduce ", "ring ", "copy out ", "sends ", "receives "};
   auto& tracks = lanes_[static_cast<size_t>(lane)];
   auto free = std::find_if(tracks.begin(), tracks.end(),
                            [&](const auto& track) { return track.second <= begin_ns; });

@@ -43,6 +43,9 @@ class JobTrace {
   // Forgets the launches that were cancelled, because they come again.
   void on_cancelled(const core::Cancel& cancelled);
   void on_ended(uint32_t process_set, Seq seq);
+  // A send or a receive of a rank has ended well, with `peer` at the other end.
+  void on_transferred(const core::TensorDescriptor& transfer, LocalRank rank, Rank peer,
+                      int64_t submitted_ns);
   // Returns whether operations were launched that have not ended.
   bool has_under_way() const { return !operations_.empty(); }
   // Ends the steps that go on. Nothing is recorded afterwards.
@@ -65,7 +68,7 @@ class JobTrace {
     std::vector<std::shared_ptr<OperationTrace>> parts;
   };
   using Key = std::pair<uint32_t, Seq>;  // The process set comes first.
-  enum class Lane { kLocalReduce, kRing, kCopyOut };
+  enum class Lane { kLocalReduce, kRing, kCopyOut, kSends, kReceives };
 
   int64_t now_ns() const { return steady_now_ns() + options_.clock_skew_ns; }
   uint32_t track_of(const core::TensorDescriptor& tensor);
@@ -89,7 +92,7 @@ class JobTrace {
   std::map<Key, UnderWay> operations_;
   UnderWay* launched_last_ = nullptr;
   // The tracks of each lane, and where the last event of each ends.
-  std::array<std::vector<std::pair<uint32_t, int64_t>>, 3> lanes_;
+  std::array<std::vector<std::pair<uint32_t, int64_t>>, 5> lanes_;
 };
 
 }  // namespace rueda::engine

@@ -10,7 +10,7 @@ import signal
 import time
 import xml.dom.minidom
 
-from harness import PYTHON, IntegrationTest, main, program, rank, wait_until
+from harness import PYTHON, SOURCE, IntegrationTest, main, program, rank, wait_until
 
 STEPS = 100
 MS = 1000.0  # in microseconds
@@ -103,6 +103,22 @@ class TimelineTest(IntegrationTest):
         self.assertEqual(said["nodes_without_end"], [])
         self.assertEqual(said["clock"], "CLOCK_MONOTONIC of node n0")
         self.assertEqual(marks(timeline, "chunk"), [])
+
+    def test_messages_between_ranks_have_spans_at_both_ends(self):
+        daemons = [self.start_daemon(f"n{i}") for i in range(2)]
+        path = os.path.join(self.folder, "timeline.json")
+        command = [PYTHON, os.path.join(SOURCE, "tests", "integration", "ranks", "transfers_rank.py"), "ring"]
+        job = self.start_job(daemons, [1, 1], command, extra=["--timeline-filename", path])
+        self.assertEqual(job.exit_codes(), [0, 0], job.output())
+        timeline = read_timeline(path)
+        self.assert_well_formed(timeline)
+        for name in ("SEND", "RECEIVE"):
+            counted = collections.Counter((event["pid"], event["args"]["rank"], event["args"]["peer"])
+                                          for event in spans(timeline, name=name))
+            self.assertEqual(set(counted), {(1, 0, 1), (2, 1, 0)}, name)
+            self.assertEqual(len(set(counted.values())), 1, "each message has two ends")
+        sizes = [sorted(event["args"]["bytes"] for event in spans(timeline, name=name)) for name in ("SEND", "RECEIVE")]
+        self.assertEqual(*sizes)
 
     def test_chunks_are_marked_on_request(self):
         timeline, _ = self.run_job("--timeline-chunks", action="steps:3:1000000")
