@@ -71,6 +71,15 @@ Environment rank_environment(const JobLayout& job, int node_index, Rank own, int
       {"GROUP_RANK", node_text},
       {"MASTER_ADDR", job.master_addr},
       {"MASTER_PORT", std::to_string(job.master_port)},
+      // The other variables of torchrun's. Frameworks take a rank from the ones above only if a run
+      // has an id. ruedarun starts no set of ranks again, and has no roles, so all have one role.
+      {"TORCHELASTIC_RUN_ID", job.job_id},
+      {"TORCHELASTIC_RESTART_COUNT", "0"},
+      {"TORCHELASTIC_MAX_RESTARTS", "0"},
+      {"GROUP_WORLD_SIZE", node_count},
+      {"ROLE_NAME", "default"},
+      {"ROLE_RANK", rank},
+      {"ROLE_WORLD_SIZE", size},
       {"RUEDA_SOCKET", socket},
       {"RUEDA_JOB_ID", job.job_id},
       {"RUEDA_NODE_RANK", node_text},

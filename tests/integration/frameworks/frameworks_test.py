@@ -95,8 +95,10 @@ class FrameworksTest(IntegrationTest):
 
     def test_lightning_is_told_a_name_and_nothing_else(self):
         theirs = self.run_ranks("frameworks_lightning.py", "gloo")
-        ours = self.run_ranks("frameworks_lightning.py", "rueda")
+        # Lightning must not take a rank's place from the allocation in which the job was started.
+        ours = self.run_ranks("frameworks_lightning.py", "rueda", SLURM_NTASKS="4", SLURM_JOB_NAME="train", SLURM_PROCID="0", SLURM_LOCALID="0")
         self.assert_ran_on(ours, "ProcessGroupRueda")
+        self.assertEqual([found[2] for found in told(ours, "backend")], ["TorchElasticEnvironment"] * 4)
         self.assert_learns_alike(ours, theirs)
         self.assertEqual(told(ours, "inference"), [1.0])  # with gloo it is no_grad()
 
