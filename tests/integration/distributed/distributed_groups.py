@@ -47,6 +47,23 @@ def case_options():
     expect_error(ValueError, "timeout=0:00:00 must be more than 0", rueda.distributed.Options, timedelta())
 
 
+def case_group_of_the_ranks_of_a_process_set():
+    """The program has a process set of its own of the same ranks; there was once an error that it exists already."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    ranks = [0, size - 1]  # no case before this one has made a group of them
+    if size < 3:
+        return
+    own = rueda.add_process_set(ranks)
+    for _ in range(2):
+        group = dist.new_group(ranks)
+        if rank in ranks:
+            dist.all_reduce(total := torch.ones(2), group=group)
+            assert total[0] == len(ranks)
+            dist.destroy_process_group(group)
+    dist.barrier()
+    rueda.remove_process_set(own)
+
+
 def case_split_group():
     """PyTorch 1.13 has no split_group, and a group's own method is called."""
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -144,23 +161,6 @@ def case_group_that_is_destroyed_with_an_operation_in_flight():
         dist.barrier()
         dist.all_reduce(tensor, group=group)
         assert tensor[-1] == dist.get_world_size()
-
-
-def case_group_of_the_ranks_of_a_process_set():
-    """The program has a process set of its own of the same ranks; there was once an error that it exists already."""
-    rank, size = dist.get_rank(), dist.get_world_size()
-    ranks = [0, size - 1]  # are those of no other case
-    if size < 3:
-        return
-    own = rueda.add_process_set(ranks)
-    for _ in range(2):
-        group = dist.new_group(ranks)
-        if rank in ranks:
-            dist.all_reduce(total := torch.ones(2), group=group)
-            assert total[0] == len(ranks)
-            dist.destroy_process_group(group)
-    dist.barrier()
-    rueda.remove_process_set(own)
 
 
 def case_send_and_recv():

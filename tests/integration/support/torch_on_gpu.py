@@ -56,7 +56,9 @@ class FakeCuda(_device.Cuda):
         self._where.restype, self._where.argtypes = c_void_p, [c_uint64]
         self._blocks = []  # (where the CPU has them, bytes, where the GPU has them)
         _device.ALLOCATOR = "librueda_fake_allocator_now.so"
-        allocator = ctypes.CDLL(os.path.join(os.path.dirname(self.gpu.library_path), _device.ALLOCATOR))
+        # PyTorch 2 from PyPI has loaded NVIDIA's runtime, for all libraries that come after it. The allocator's own is to come first.
+        allocator = ctypes.CDLL(os.path.join(os.path.dirname(self.gpu.library_path), _device.ALLOCATOR),
+                                mode=os.RTLD_NOW | os.RTLD_DEEPBIND)
         self._allocate, self._free = allocator.rueda_fake_segment_alloc, allocator.rueda_fake_segment_free
         self._allocate.restype, self._allocate.argtypes = c_uint64, [c_size_t]
         self._free.argtypes = [c_uint64]
