@@ -12,7 +12,8 @@
 #   tests/run.sh --jax      rueda.jax on the oldest JAX that it serves and on the newest (tests/jax/jax.sh: downloads of 600 MB, which
 #                           are kept)
 #   tests/run.sh --tensorflow   the TensorFlow and Keras front ends on the oldest and the newest TensorFlow that they serve, from PyPI
-#                           (tests/tensorflow/tensorflow.sh: 3 GB, which are kept), and Keras 3 on JAX and PyTorch (keras.sh beside it)
+#                           (tests/tensorflow/tensorflow.sh: 6 GB, which are kept), Keras 3 on JAX and PyTorch (keras.sh beside it), and
+#                           the names that the library of ops needs in three versions between
 #
 # Ends with what each stage took and the line "N passed, M failed", summed over all builds; the exit code is 0 when M is 0. A run
 # that takes longer than tests/budgets.txt allows has failed.
@@ -109,6 +110,15 @@ run_jax_piece() {
   fi
 }
 
+# compare_with_tensorflow VERSION PYTHON: looks whether a TensorFlow has what the library of ops needs.
+compare_with_tensorflow() {
+  if tests/tensorflow/abi_test.py build/release/lib/librueda_tensorflow.so "$2"; then
+    passed=$((passed + 1))
+  else
+    note_failure "the ABI of TensorFlow $1"
+  fi
+}
+
 run_tensorflow() {
   local version python headers
   stage packages
@@ -118,12 +128,13 @@ run_tensorflow() {
     for version in 2.15.1 "$newest_tensorflow"; do
       stage "TensorFlow $version"
       python="$(tests/tensorflow/tensorflow.sh "$version")"
-      if tests/tensorflow/abi_test.py build/release/lib/librueda_tensorflow.so "$python"; then
-        passed=$((passed + 1))
-      else
-        note_failure "the ABI of TensorFlow $version"
-      fi
+      compare_with_tensorflow "$version" "$python"
       RUEDA_TEST_PYTHON="$python" test_preset release "tensorflow-$version" -R "^(tensorflow_test|tensorflow_elastic_test|keras_backends_test|client_python_horovod_tensorflow_api_test)$"
+    done
+    for version in 2.16.2 2.18.1 2.20.0; do
+      stage "the names of TensorFlow $version"
+      python="$(tests/tensorflow/tensorflow.sh "$version" bare)"
+      compare_with_tensorflow "$version" "$python"
     done
     RUEDA_TEST_PYTHON="$(tests/tensorflow/keras.sh)"
     export RUEDA_TEST_PYTHON

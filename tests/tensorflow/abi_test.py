@@ -24,6 +24,12 @@ def names(library, kind):
     return {line.split()[-1].partition("@")[0] for line in output("nm", "-D", f"--{kind}-only", library).splitlines()}
 
 
+def listed():
+    """Returns the names that all versions have."""
+    with open(os.path.join(HERE, "exported_names.txt"), encoding="utf-8") as file:
+        return set(file.read().split())
+
+
 def look_at_library(library):
     """Yields what is wrong with the library itself."""
     dynamic = output("readelf", "-d", library)
@@ -32,8 +38,7 @@ def look_at_library(library):
     yield from (f"{library} does not name {one}" for one in ("librueda.so.0", "libtensorflow_framework.so.2") if one not in needed)
     if re.search(r"\((RPATH|RUNPATH)\)", dynamic):
         yield f"{library} has a path of its own, and could load another TensorFlow than Python's"
-    with open(os.path.join(HERE, "exported_names.txt"), encoding="utf-8") as file:
-        everywhere = set(file.read().split())
+    everywhere = listed()
     wanted = {one for one in names(library, "undefined") if one.startswith(("TF_", "TSL_"))}
     if not wanted:
         yield f"{library} needs no name of TensorFlow's: wrong file?"
@@ -49,6 +54,7 @@ def look_at_wheel(library, python):
     there = names(os.path.join(wheel, "libtensorflow_framework.so.2"), "defined")
     wanted = {one for one in names(library, "undefined") if one.startswith(("TF_", "TSL_"))}
     yield from (f"{wheel} has no {one}" for one in sorted(wanted - there))
+    yield from (f"{wheel} has no {one}, which exported_names.txt says all versions have" for one in sorted(listed() - there))
     include = os.path.join(wheel, "include")
     folders = [include, *(os.path.join(include, "external", one) for one in ("local_tsl", "local_xla"))]
     command = ["g++", "-std=c++20", "-fsyntax-only", f"-I{ROOT}", *(word for one in folders for word in ("-isystem", one)),
