@@ -19,7 +19,7 @@ from comparing.training_jobs import ROOT, JobError, parser_of, report, ruedarun,
 
 WAYS = {"alone": "one process, all rows", "none": "no averaging", "rueda": "Rueda", "strategy": "MultiWorkerMirroredStrategy"}
 # Of each model: rows a rank, measured steps, learning rate.
-DEFAULTS = {"dense": (8, 20, 1e-3), "digits": (16, 260, 0.08), "resnet": (16, 100, 0.1)}
+DEFAULTS = {"dense": (8, 20, 1e-3), "digits": (16, 500, 0.02), "resnet": (16, 120, 0.05)}
 
 
 def free_ports(count):

@@ -47,6 +47,18 @@ class ElasticCase(IntegrationTest):
         self.wait_while_it_runs(run, lambda: self.sizes_of(run, slot)[-3:] == [3, 2, 3])
         self.end()
 
+    def train_over_a_death(self, how):
+        """Has three ranks train by one of the program's ways, the second of which is killed in step 11 and comes again. Returns the
+        steps that slot 0 says it has taken."""
+        run = self.train(["-np", "3", "--min-np", "2"], how, "1:11")
+        self.end_when_whole_again(run)
+        self.assert_trained(run, (0, 1, 2))
+        self.assertEqual([len(self.pids_of(run, slot)) for slot in (0, 1, 2)], [1, 2, 1], run.output())
+        for slot in (0, 2):
+            self.assertIn("reset from 3 to 2", self.lines_of(run, slot))
+            self.assertIn("reset from 2 to 3", self.lines_of(run, slot))
+        return [int(step) for step in re.findall(r"^\[0\] step (\d+) ", run.output(), re.MULTILINE)]
+
     def assert_trained(self, run, slots, steps=None):
         """`steps` are given if all were made."""
         self.assertEqual(run.exit_code(PATIENCE_S), 0, run.output())

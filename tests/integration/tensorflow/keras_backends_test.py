@@ -3,10 +3,13 @@
 and PyTorch."""
 
 import os
+import shutil
 import subprocess
+import tempfile
 import unittest
 
 import harness
+from elastic_support import ElasticCase
 from harness import IntegrationTest
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
@@ -23,16 +26,21 @@ def has_keras_3():
     return has("keras") and subprocess.run([PYTHON, "-c", code], capture_output=True, check=False).returncode == 0
 
 
+def choose_backend(test, backend):
+    """Has the ranks of a test train on a backend, or skips the test where that is not installed."""
+    if not has(backend):
+        test.skipTest(f"{backend} is not installed")
+    if backend == "jax" and not os.path.exists(os.path.join(harness.BUILD, "lib", "librueda_jax.so")):
+        test.skipTest("librueda_jax.so has not been built (docs/jax.md)")
+    test.env["KERAS_BACKEND"] = backend
+
+
 @unittest.skipUnless(has_keras_3(), "Keras 3 is not installed (tests/run.sh --tensorflow installs it)")
 class KerasBackendsTest(IntegrationTest):
     learned = {}
 
     def train(self, backend):
-        if not has(backend):
-            self.skipTest(f"{backend} is not installed")
-        if backend == "jax" and not os.path.exists(os.path.join(harness.BUILD, "lib", "librueda_jax.so")):
-            self.skipTest("librueda_jax.so has not been built (docs/jax.md)")
-        self.env["KERAS_BACKEND"] = backend
+        choose_backend(self, backend)
         run = self.ruedarun("-np", "2", "--virtual-nodes", "2", PYTHON, os.path.join(FOLDER, "keras_backends_rank.py"))
         self.assertEqual(run.exit_code(200), 0, run.output())
         for rank in (0, 1):
@@ -71,6 +79,30 @@ class KerasBackendsTest(IntegrationTest):
         other = "jax" if backend != "jax" else "torch"
         self.assertIn(f"RuntimeError: Keras's backend was {backend} when rueda.keras was imported, and {other} has been asked for since",
                       self.refuse(f"import keras, os; os.environ['KERAS_BACKEND'] = '{other}'; import rueda.keras"))
+
+
+@unittest.skipUnless(has_keras_3(), "Keras 3 is not installed (tests/run.sh --tensorflow installs it)")
+class KerasElasticTest(ElasticCase):
+    """A rank is killed within fit(), the others go on as the same processes, and who is started again takes part."""
+
+    program = os.path.join(FOLDER, "keras_elastic_rank.py")
+
+    def go_on_over_a_death(self, backend):
+        choose_backend(self, backend)
+        folder = tempfile.mkdtemp()  # a process that is killed leaves its temporary files
+        self.addCleanup(shutil.rmtree, folder)
+        self.env["TMPDIR"] = folder
+        steps = self.train_over_a_death("keras")
+        self.assertEqual(steps, list(range(5, steps[-1] + 1, 5)))
+
+    def test_tensorflow(self):
+        self.go_on_over_a_death("tensorflow")
+
+    def test_jax(self):
+        self.go_on_over_a_death("jax")
+
+    def test_torch(self):
+        self.go_on_over_a_death("torch")
 
 
 if __name__ == "__main__":

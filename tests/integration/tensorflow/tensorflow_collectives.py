@@ -361,6 +361,38 @@ def case_ranks_that_disagree_are_told():
     assert "other shapes in a graph" in text, text
 
 
+def case_a_state_of_variables_goes_back_to_what_was_saved():
+    rank = hvd.rank()
+    variables = [tf.Variable(tf.fill([2, 3], float(rank))), tf.Variable(rank, dtype=tf.int64), tf.Variable([rank > 0]),
+                 tf.Variable(tf.fill([4], tf.cast(rank, tf.bfloat16)))]
+    state = hvd.elastic.TensorFlowState(variables, step=rank)
+
+    def expect_all(value):
+        for variable in variables:
+            expect(tf.cast(variable, tf.float64), np.full(variable.shape, float(variable.dtype != tf.bool and value or value > 0)))
+        expect(state.step, value)
+
+    def change(value):
+        for variable in variables:
+            variable.assign(tf.cast(tf.fill(variable.shape, value), variable.dtype))
+        state.step = value
+
+    change(7)
+    state.restore()
+    expect_all(rank)
+    change(2 + rank)
+    state.save()
+    change(7)
+    state.restore()
+    expect_all(2 + rank)
+    state.sync()
+    expect_all(2)
+    change(7)
+    state.restore()
+    expect_all(2)
+    expect_error(ValueError, "pass variables=[...]", hvd.elastic.TensorFlowState)
+
+
 def case_uneven_inputs():
     for _ in range(hvd.rank()):
         hvd.allreduce(tf.ones(1), op=hvd.Sum, name="uneven")

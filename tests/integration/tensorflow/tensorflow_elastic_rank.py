@@ -1,8 +1,9 @@
-"""Trains a small model by hvd.elastic, and says at each step who took part.
+"""Trains by a loop of steps and hvd.elastic, and says at each step who took part.
 
-    tensorflow_elastic_rank.py graph|fit [SLOT:STEP]
+    tensorflow_elastic_rank.py graph|variables [SLOT:STEP]
 
-It ends when there is a file "stop". The first process of the slot is killed at the step. In the end a rank prints its weights."""
+What is trained is a small model of Keras, or variables by themselves. It ends when there is a file "stop". The first process of the slot
+is killed at the step. In the end a rank prints its weights."""
 
 import os
 import signal
@@ -12,43 +13,41 @@ import time
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-import numpy as np  # noqa: E402
-import rueda  # noqa: E402
 import rueda.tensorflow as hvd  # noqa: E402
-import rueda.tensorflow.keras as hvd_keras  # noqa: E402
 import tensorflow as tf  # noqa: E402
-
-SLOT = int(os.environ["RANK"])  # of the first generation: a process in the place of another has the same
-BATCHES = 5  # of an epoch
+from elastic_steps import SLOT, death_of, is_over, say, say_resets, say_weights  # noqa: E402
 
 tf.config.threading.set_intra_op_parallelism_threads(1)
 tf.config.threading.set_inter_op_parallelism_threads(2)
 
 
-def death_of(arguments):
-    """Returns the step at which this process is killed, or None."""
-    is_first = not os.path.exists(f"born{SLOT}")
-    with open(f"born{SLOT}", "w", encoding="utf-8"):
-        pass
-    return next((int(one.split(":")[1]) for one in arguments if is_first and int(one.split(":")[0]) == SLOT), None)
+def rows_of(step):
+    return tf.fill([4, 8], 0.1 * (1 + step % 7))
 
 
-def is_over():
-    """Returns whether any rank has found the file, on all ranks alike."""
-    return rueda.allreduce(np.array([float(os.path.exists("stop"))]), name="over", op=rueda.Max)[0] > 0
+def train_in_steps(state, dies_at, make_step, check=lambda: None):
+    """Calls make_step(rows) until all is over, and check() before each step. Every second step is kept."""
+    say_resets(state)
+
+    @hvd.elastic.run
+    def train(state):
+        while not is_over():
+            check()
+            if state.step == dies_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+            make_step(rows_of(state.step))
+            state.step += 1
+            say(state.step)
+            if state.step % 2 == 0:
+                state.commit()
+            time.sleep(0.02)
+
+    train(state)
 
 
-def say(step):
-    print(f"step {step} rank {hvd.rank()} of {hvd.size()}", flush=True)
-
-
-def make_model():
+def train_a_model(dies_at):
     tf.keras.utils.set_random_seed(SLOT + 1)
-    return tf.keras.Sequential([tf.keras.Input((8,)), tf.keras.layers.Dense(1)])
-
-
-def train_by_graph(dies_at):
-    model = make_model()
+    model = tf.keras.Sequential([tf.keras.Input((8,)), tf.keras.layers.Dense(1)])
     optimizer = tf.keras.optimizers.SGD(0.01, momentum=0.9)
 
     @tf.function
@@ -58,60 +57,39 @@ def train_by_graph(dies_at):
         gradients = hvd.DistributedGradientTape(tape).gradient(loss, model.trainable_variables)
         optimizer.apply_gradients(zip(gradients, model.trainable_variables))
 
-    state = hvd.elastic.TensorFlowKerasState(model, optimizer, step=0)
-    state.register_reset_callbacks([lambda: print(f"reset from {state.previous_size} to {state.current_size}", flush=True)])
-
-    @hvd.elastic.run
-    def train(state):
-        while not is_over():
-            if state.step == dies_at:
-                os.kill(os.getpid(), signal.SIGKILL)
-            make_step(tf.fill([4, 8], 0.1 * (1 + state.step % 7)))
-            state.step += 1
-            say(state.step)
-            if state.step % 2 == 0:
-                state.commit()
-            time.sleep(0.02)
-
-    train(state)
-    return model
+    train_in_steps(hvd.elastic.TensorFlowKerasState(model, optimizer, step=0), dies_at, make_step)
+    return model.get_weights()
 
 
-def train_by_fit(dies_at):
-    model = make_model()
-    model.compile(hvd_keras.DistributedOptimizer(tf.keras.optimizers.Adam(0.01)), "mse")
-    state = hvd_keras.elastic.KerasState(model, epoch=0, batch=0)
-    state.register_reset_callbacks([lambda: print(f"reset from {state.previous_size} to {state.current_size}", flush=True)])
+def train_variables(dies_at):
+    """Has one variable count steps, which must be the number in the state, whoever has gone back to it or come to it."""
+    weight = tf.Variable(tf.fill([8, 1], float(SLOT)))
+    velocity = tf.Variable(tf.zeros([8, 1], tf.float64))
+    steps = tf.Variable(0, dtype=tf.int64)
 
-    class Watching(tf.keras.callbacks.Callback):
-        def on_train_batch_begin(self, batch, logs=None):
-            if dies_at is not None and state.epoch * BATCHES + batch == dies_at:
-                os.kill(os.getpid(), signal.SIGKILL)
-            time.sleep(0.02)
+    @tf.function
+    def make_step(rows):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((rows @ weight - 1) ** 2)
+        gradient = hvd.DistributedGradientTape(tape).gradient(loss, weight)
+        velocity.assign(0.9 * velocity - 0.01 * tf.cast(gradient, tf.float64))
+        weight.assign_add(tf.cast(velocity, tf.float32))
+        steps.assign_add(1)
 
-        def on_epoch_end(self, epoch, logs=None):
-            assert state.epoch == epoch + 1 and state.batch == 0, (state.epoch, epoch, state.batch)
-            say(state.epoch * BATCHES)
-            self.model.stop_training = is_over()
+    state = hvd.elastic.TensorFlowState([weight, velocity, steps], step=0)
 
-    @hvd_keras.elastic.run
-    def train(state):
-        rows = np.random.default_rng(hvd.rank()).normal(size=(4 * BATCHES, 8)).astype(np.float32)
-        callbacks = [hvd_keras.elastic.UpdateEpochStateCallback(state), hvd_keras.elastic.UpdateBatchStateCallback(state),
-                     hvd_keras.elastic.CommitStateCallback(state, batches_per_commit=2), Watching()]
-        model.fit(rows, rows.sum(1, keepdims=True), batch_size=4, initial_epoch=state.epoch, epochs=1_000_000, verbose=0,
-                  callbacks=callbacks)
+    def check():
+        assert int(steps) == state.step, f"{int(steps)} steps have been taken, and the state has {state.step}"
 
-    train(state)
-    return model
+    train_in_steps(state, dies_at, make_step, check)
+    return [weight, velocity, steps]
 
 
 def main():
     print("pid", os.getpid(), flush=True)
     dies_at = death_of(sys.argv[2:])
     hvd.init()
-    model = {"graph": train_by_graph, "fit": train_by_fit}[sys.argv[1]](dies_at)
-    print("weights", b"".join(np.asarray(one).tobytes() for one in model.get_weights()).hex(), flush=True)
+    say_weights({"graph": train_a_model, "variables": train_variables}[sys.argv[1]](dies_at))
     hvd.shutdown()
 
 

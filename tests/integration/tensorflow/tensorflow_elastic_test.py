@@ -3,7 +3,6 @@
 Without TensorFlow it is skipped: tests/run.sh --tensorflow has it."""
 
 import os
-import re
 import shutil
 import subprocess
 import tempfile
@@ -27,22 +26,19 @@ class TensorFlowElasticTest(ElasticCase):
         self.addCleanup(shutil.rmtree, folder)
         self.env["TMPDIR"] = folder
 
-    def train_over_a_death(self, how):
-        run = self.train(["-np", "3", "--min-np", "2"], how, "1:11")
-        self.end_when_whole_again(run)
-        self.assert_trained(run, (0, 1, 2))
-        self.assertEqual([len(self.pids_of(run, slot)) for slot in (0, 1, 2)], [1, 2, 1], run.output())
-        for slot in (0, 2):
-            self.assertIn("reset from 3 to 2", self.lines_of(run, slot))
-            self.assertIn("reset from 2 to 3", self.lines_of(run, slot))
-        return [int(step) for step in re.findall(r"^\[0\] step (\d+) ", run.output(), re.MULTILINE)]
-
-    def test_a_loop_goes_on_from_its_last_commit(self):
-        steps = self.train_over_a_death("graph")
+    def go_on_from_the_last_commit(self, how):
+        steps = self.train_over_a_death(how)
         self.assertTrue(all(0 <= before - after + 1 <= 2 for before, after in zip(steps, steps[1:])), steps)
 
+    def test_a_loop_goes_on_from_its_last_commit(self):
+        self.go_on_from_the_last_commit("graph")
+
+    def test_variables_go_back_to_their_last_commit(self):
+        self.go_on_from_the_last_commit("variables")
+
     def test_a_fit_goes_on_in_the_epoch_where_it_was(self):
-        steps = self.train_over_a_death("fit")
+        self.program = os.path.join(FOLDER, "keras_elastic_rank.py")
+        steps = self.train_over_a_death("tf.keras")
         self.assertEqual(steps, list(range(5, steps[-1] + 1, 5)))
 
 
