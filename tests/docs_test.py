@@ -363,7 +363,7 @@ class Documents(unittest.TestCase):
         text += "".join(help_of("rueda-bench", command) for command in BENCH_COMMANDS)
         text += "".join(help_of("ruedactl", command) for command in ("jobs", "end"))
         text += "".join(help_of("rueda-gpu-job-bench", command) for command in ("rate", "latency", "growth"))
-        for tool in ("autotune.py", "compare.py", "growth.py", "jitter.py", "scale.py", "train.py"):
+        for tool in ("autotune.py", "compare.py", "growth.py", "jitter.py", "scale.py", "tensorflow_training.py", "train.py"):
             text += subprocess.run([sys.executable, os.path.join(ROOT, "bench", tool), "--help"],
                                    stdout=subprocess.PIPE, text=True, check=True, timeout=20).stdout
         for command in ("start", "stop", "plot"):
