@@ -34,10 +34,13 @@ install_all() {
 }
 
 if [ "$(cat "$folder/complete" 2>/dev/null)" != "$has" ]; then
-  if ! install_all; then
+  if install_all; then
+    echo "$has" >"$folder/complete"
+  elif [ -e "$folder/complete" ]; then
+    echo "tf-keras could not be installed from PyPI into $folder; only bench/tensorflow_training.py needs it" >&2
+  else
     echo "TensorFlow $version could not be installed from PyPI into $folder; let this machine reach PyPI, or set RUEDA_TENSORFLOW to a folder that has $version already" >&2
     exit 1
   fi
-  echo "$has" >"$folder/complete"
 fi
 echo "$folder/bin/python"
