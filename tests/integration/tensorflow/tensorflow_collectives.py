@@ -369,7 +369,7 @@ def case_a_state_of_variables_goes_back_to_what_was_saved():
 
     def expect_all(value):
         for variable in variables:
-            expect(tf.cast(variable, tf.float64), np.full(variable.shape, float(variable.dtype != tf.bool and value or value > 0)))
+            expect(tf.cast(variable, tf.float64), np.full(variable.shape, float(value > 0 if variable.dtype == tf.bool else value)))
         expect(state.step, value)
 
     def change(value):
