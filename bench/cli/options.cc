@@ -28,8 +28,9 @@ std::string check_size(const std::string& text) {
 
 std::string check_model(const std::string& text) {
   if (model_by_name(text)) return {};
-  return "'" + text +
-         "' is no model: take resnet50, vgg16, googlenet-aux, or smallN with N tensors";
+  std::string names;
+  for (const std::string& name : network_names()) names += name + ", ";
+  return "'" + text + "' is no model: take " + names + "or smallN with N tensors";
 }
 
 template <class Parse>
@@ -158,6 +159,10 @@ void define(CLI::App* app, Options* options, Texts* texts) {
   step->add_flag("--plan", options->plan,
                  "Measure the first steps of new schedules, too: in turn with and without a plan "
                  "that is declared ahead");
+  step->add_option("--compute-ms", options->compute_ms,
+                   "Sleep as if a GPU computed for so long: each gradient is handed over when the "
+                   "backward pass would have it ready. 0: all of them at once")
+      ->check(CLI::Range(0.0, 1e6));
   add_loop(step, options);
 
   CLI::App* limits = add_work(app, options, Work::kLimits,

@@ -28,7 +28,8 @@ struct Options {
   int iters = 0;  // 0: it follows from the size (default_iterations())
   int warmup = 5;
   std::string model = "resnet50";
-  bool plan = false;  // step: also measures first steps, with a declared plan and without
+  double compute_ms = 0;  // step: the time of a step without communication; 0: nothing is computed
+  bool plan = false;      // step: also measures first steps, with a declared plan and without
   std::vector<std::string> models;  // models: if empty, those of model_names()
   std::string json_path;            // if empty, no JSON is written
   std::string tcp_congestion;       // limits, floor: if empty, the system's choice

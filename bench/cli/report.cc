@@ -74,6 +74,7 @@ nlohmann::ordered_json to_json(const StepRow& row) {
       {"nranks", row.nranks},
       {"nnodes", row.nnodes},
       {"memory", row.memory},
+      {"compute_ms", row.compute_ms},
       {"time_us", row.time_us},
       {"time_us_p99", row.time_us_p99},
       {"pace_us", row.pace_us},

@@ -51,7 +51,8 @@ struct StepRow {
   std::string dtype;
   std::string op;
   std::string wire = "same";
-  std::string memory;  // "arena" or "foreign"
+  std::string memory;     // "arena" or "foreign"
+  double compute_ms = 0;  // of a step without communication; 0: nothing was computed
   int iters = 0;
   int nranks = 1;
   int nnodes = 1;

@@ -1,11 +1,13 @@
 #include "bench/machine/machine.h"
 
+#include <algorithm>
 #include <cinttypes>
 #include <cstdio>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "bench/base/compute.h"
 #include "bench/base/failure.h"
 #include "bench/base/models.h"
 #include "bench/machine/floor.h"
@@ -80,6 +82,28 @@ void report_floor(const Options& options, JsonLines* json) {
   }
 }
 
+namespace {
+
+// Adds what is known of a network and not of a set of small tensors.
+void describe_network(const std::string& name, const ParameterList& parameters,
+                      nlohmann::ordered_json* line) {
+  const auto& known = network_names();
+  if (std::find(known.begin(), known.end(), name) == known.end()) return;
+  std::vector<std::string> names;
+  for (const Parameter& parameter : parameters) names.push_back(parameter.name);
+  const Compute& compute = compute_on_p100(name);
+  line->update({{"names", names},
+                {"ready", ready_shares(parameters)},
+                {"multiply_adds", total_multiply_adds(parameters)},
+                {"p100",
+                 {{"fixed_ms", compute.fixed_ms},
+                  {"per_image_ms", compute.per_image_ms},
+                  {"usual_batch", compute.usual_batch},
+                  {"source", compute.source}}}});
+}
+
+}  // namespace
+
 void report_models(const Options& options, JsonLines* json) {
   std::printf("#%11s %8s %12s\n", "model", "tensors", "bytes");
   for (const std::string& name : options.models.empty() ? model_names() : options.models) {
@@ -89,7 +113,9 @@ void report_models(const Options& options, JsonLines* json) {
     std::printf("%12s %8zu %12" PRIu64 "\n", name.c_str(), parameters.size(), bytes);
     std::vector<std::vector<int64_t>> shapes;
     for (const Parameter& parameter : parameters) shapes.push_back(parameter.shape);
-    json->write({{"model", name}, {"bytes", bytes}, {"shapes", shapes}});
+    nlohmann::ordered_json line{{"model", name}, {"bytes", bytes}, {"shapes", shapes}};
+    describe_network(name, parameters, &line);
+    json->write(line);
   }
 }
 

@@ -1,7 +1,10 @@
 #include "bench/run/step.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
+#include <iterator>
+#include <thread>
 
 #include "bench/base/models.h"
 #include "bench/base/stats.h"
@@ -21,6 +24,7 @@ struct Gradient {
   uint64_t first_index = 0;  // index of its first element in the set, so that all values differ
   size_t count = 0;
   size_t bytes = 0;
+  double ready_share = 0;  // when it is ready, as a share of a step
 };
 
 // Returns the gradients in the order of the backward pass: the last layer's gradient is ready
@@ -28,17 +32,21 @@ struct Gradient {
 std::vector<Gradient> backward_order(const ParameterList& parameters, const std::string& prefix,
                                      size_t element) {
   std::vector<Gradient> gradients;
+  const std::vector<double> ready = ready_shares(parameters);
   size_t offset = 0;
   uint64_t index = 0;
   for (auto parameter = parameters.rbegin(); parameter != parameters.rend(); ++parameter) {
     const auto count = static_cast<size_t>(parameter->elements());
-    gradients.push_back({.parameter = parameter->name,
-                         .name = prefix + parameter->name,
-                         .shape = parameter->shape,
-                         .offset = offset,
-                         .first_index = index,
-                         .count = count,
-                         .bytes = count * element});
+    gradients.push_back(
+        {.parameter = parameter->name,
+         .name = prefix + parameter->name,
+         .shape = parameter->shape,
+         .offset = offset,
+         .first_index = index,
+         .count = count,
+         .bytes = count * element,
+         .ready_share =
+             ready[static_cast<size_t>(std::distance(parameter, parameters.rend()) - 1)]});
     offset += (count * element + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment;
     index += count;
   }
@@ -64,6 +72,19 @@ class Step {
 
   void run() {
     for (size_t i = 0; i < gradients_.size(); ++i) {
+      handles_[i] = job_.allreduce_async(tensors_[i], op_);
+    }
+    for (size_t i = 0; i < gradients_.size(); ++i) job_.wait(handles_[i], tensors_[i].name);
+  }
+
+  // Runs a step in which the gradients become ready one after the other, as if a GPU computed them
+  // for options.compute_ms. This rank's CPU is idle meanwhile.
+  void train() {
+    const auto begin = std::chrono::steady_clock::now();
+    const std::chrono::duration<double, std::milli> step(options_.compute_ms);
+    for (size_t i = 0; i < gradients_.size(); ++i) {
+      std::this_thread::sleep_until(begin + std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                                step * gradients_[i].ready_share));
       handles_[i] = job_.allreduce_async(tensors_[i], op_);
     }
     for (size_t i = 0; i < gradients_.size(); ++i) job_.wait(handles_[i], tensors_[i].name);
@@ -104,14 +125,16 @@ class Step {
   }
 
   // Checks every pattern before the clock starts, and the first and the last step of the loop.
+  // Where steps sleep, the point is not the sums, and those two are enough.
   LoopTimes measure(const CpuMeter& meter, int iters) {
     for (Pattern pattern : kAllPatterns) {
+      if (options_.compute_ms > 0) break;
       prepare(pattern, 3);
       run();
       inspect(pattern, 3);
     }
     const LoopBody body = {
-        .iterate = [this] { run(); },
+        .iterate = [this] { options_.compute_ms > 0 ? train() : run(); },
         .prepare = [this](uint64_t seed) { prepare(Pattern::kIntegers, seed); },
         .inspect = [this](uint64_t seed) { inspect(Pattern::kIntegers, seed); },
     };
@@ -263,14 +286,16 @@ StepRow run_step(Job& job, const CpuMeter& meter, const Options& options, rueda_
   row.memory = options.foreign ? "foreign" : "arena";
   row.nranks = job.nranks();
   row.nnodes = job.nnodes();
-  row.cpu_includes_daemons = meter.includes_daemons();
 
   Step step(job, options, dtype, op, parameters);
   row.bytes = step.bytes();
+  row.compute_ms = options.compute_ms;
+  row.cpu_includes_daemons = meter.includes_daemons();
   row.iters = options.iters > 0 ? options.iters : default_iterations(row.bytes);
   const NoiseWindow window(meter);
   const LoopTimes times = step.measure(meter, row.iters);
-  row.order_messages_per_step = count_order_messages(job, step);
+  // Steps that come without a pause would be another schedule than that of those with one.
+  if (options.compute_ms == 0) row.order_messages_per_step = count_order_messages(job, step);
   if (options.plan) FirstSteps(job, step).run(&row);
   const Summary summary = summarize(job, meter, window, times, step.wrong(), step.hash());
   row.time_us = summary.time_us;

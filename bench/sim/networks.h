@@ -1,5 +1,6 @@
-// Describes the networks that are trained in the simulator: the gradients of each, how fast a GPU
-// trains it, and how much of its step suffers when the process's CPU threads are slowed down.
+// Describes the networks with which Horovod is simulated: the gradients of each
+// (bench/base/models.h), how fast a GPU trains it (bench/base/compute.h), and how much of its step
+// suffers when the process's CPU threads are slowed down.
 #pragma once
 
 #include <cstdint>
