@@ -152,7 +152,8 @@ ROOMS = (
     ("bench/gpu_jobs/", (*JOB_IN_A_PROGRAM, *PUBLIC_CLIENT), "Jobs whose tensors are in GPU memory."),
     ("bench/micro/", (*BELOW_BENCH, "daemon/", "client/src/", "bench/base/"), "Parts of the daemon, each alone."),
     ("bench/mpi/", (*BELOW_BENCH, "bench/"), "The same work in Open MPI."),
-    ("bench/sim/", (*BELOW_BENCH, "bench/base/"), "rueda-sim: thousands of GPUs, in simulated time."),
+    ("bench/predict/", ("bench/base/",), "What a step takes on a cluster, by what moving and adding bytes costs: a part of rueda-sim."),
+    ("bench/sim/", (*BELOW_BENCH, "bench/base/", "bench/predict/"), "rueda-sim: thousands of GPUs, in simulated time."),
     *rooms_of(
         "bench/", BELOW_BENCH,
         ("base", "", "Statistics, sizes, and the tensors of well-known models."),

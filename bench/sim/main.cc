@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <string>
 
+#include "bench/predict/data_plane.h"
 #include "bench/sim/fit.h"
 #include "bench/sim/options.h"
 #include "bench/sim/order_studies.h"
@@ -70,6 +71,9 @@ int main(int argc, char** argv) {
       case Task::kRun: run_one(*options); break;
       case Task::kSweep: sweep(*options); break;
       case Task::kFit: print_fit(options->spec.parameters); break;
+      case Task::kDataPlane:
+        for (const auto& line : predict_file(options->clusters, options->costs)) print_line(line);
+        break;
       case Task::kOrder: run_order_steps(options->order, print_line); break;
     }
   } catch (const std::exception& error) {

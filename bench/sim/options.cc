@@ -113,6 +113,14 @@ std::optional<Options> parse_options(int argc, char** argv, int* exit_code) {
   auto* sweeps = app.add_flag("--sweep", sweep, "Every study of docs/scale.md");
   app.add_flag("--fit", fit, "Print what the fitted parameters must be")->excludes(sweeps);
   add_order(app, options.order, coordination, order)->excludes(sweeps);
+  auto* clusters = app.add_option("--data-plane", options.clusters,
+                                  "Predict steps of the clusters in this JSON file, a line each: "
+                                  "docs/characterisation.md")
+                       ->excludes(sweeps);
+  auto* costs = app.add_option("--costs", options.costs,
+                               "With --data-plane: the file that bench/characterise.py costs wrote")
+                    ->needs(clusters);
+  clusters->needs(costs);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -123,6 +131,7 @@ std::optional<Options> parse_options(int argc, char** argv, int* exit_code) {
   spec.network = find_network(network);
   if (sweep) options.task = Task::kSweep;
   if (fit) options.task = Task::kFit;
+  if (!options.clusters.empty()) options.task = Task::kDataPlane;
   if (order) options.task = Task::kOrder;
   options.order.nodes = spec.nodes();
   options.order.steps = spec.steps;

@@ -2,18 +2,21 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "bench/sim/order.h"
 #include "bench/sim/run.h"
 
 namespace rueda::scale {
 
-enum class Task : uint8_t { kRun, kSweep, kFit, kOrder };
+enum class Task : uint8_t { kRun, kSweep, kFit, kOrder, kDataPlane };
 
 struct Options {
   Task task = Task::kRun;
   RunSpec spec;
-  OrderSpec order;  // for Task::kOrder; the number of nodes is that of `spec`
+  OrderSpec order;       // for Task::kOrder; the number of nodes is that of `spec`
+  std::string clusters;  // for Task::kDataPlane: a file of clusters, and one of costs
+  std::string costs;
   bool json = false;
 };
 
