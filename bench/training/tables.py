@@ -5,12 +5,6 @@ import statistics
 from comparing import plot
 from comparing.work import format_size
 
-# Published throughput, as a share of ideal scaling. These are numbers of clusters, to stand beside ours, and never in one
-# calculation with them.
-PAPERS = {"Cambridge, DDP, 16 GPUs": 0.72, "Cambridge, 1-step P+F, 16 GPUs": 0.60, "Cambridge, 2-step P, 16 GPUs": 0.23,
-          "Uber, Inception V3 and ResNet-101 over TCP": 0.88}
-
-
 def median_ms(results):
     return statistics.median(result["seconds"] for result in results) * 1e3
 
@@ -93,13 +87,7 @@ def draw_fusion(found, path):
     plot.save(figure, path)
 
 
-def draw_papers(axes):
-    for line, (name, percent) in enumerate(PAPERS.items()):
-        axes.axhline(percent, linestyle=":", color=f"C{line + 5}", label=f"{name}: {percent:.0%}")
-
-
 def finish(figure, axes, y_label, path):
-    draw_papers(axes)
     axes.set_ylabel(y_label)
     axes.set_ylim(0, 1.1)
     axes.grid(True, axis="y", alpha=0.3)
