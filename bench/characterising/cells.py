@@ -29,6 +29,12 @@ class Cell:
     def ranks(self):
         return self.nodes * self.ranks_per_node
 
+    @property
+    def times(self):
+        """Returns how often as many steps as of a training step are measured: steps that neither sleep nor wait for a shaped link are
+        short, and a lock needs some of them before it holds."""
+        return 1 if self.batch or self.rate else 4
+
     def key(self):
         """Returns what tells this cell from all others, in every run."""
         text = json.dumps(asdict(self), sort_keys=True)

@@ -32,7 +32,8 @@ def sent_bytes(node):
 def commands(cell, network, options, compute_ms, path):
     work = (["allreduce", "--inplace", "--sizes", str(cell.size_bytes)] if cell.size_bytes else
             ["step", "--model", cell.model, "--op", "sum", "--compute-ms", f"{compute_ms:.3f}"])
-    bench = [find_program(options.bin_dir, "rueda-bench"), *work, "--iters", options.steps, "--warmup", options.warmup, "--json", path]
+    bench = [find_program(options.bin_dir, "rueda-bench"), *work, "--iters", options.steps * cell.times,
+             "--warmup", options.warmup * cell.times, "--json", path]
     # No cell may have another congestion control than the rest.
     launcher = [find_program(options.bin_dir, "ruedarun"), "--preset", cell.preset, *cell.flags,
                 "--daemon-arg=--tcp-congestion=system", "-np", cell.ranks_per_node]
@@ -66,7 +67,7 @@ def summary(result, cell, compute_ms, sent, options):
     # run_loop() has the warm-up twice, and a step on either side of those in the middle.
     found = {"step_ms": step_ms, "cpu_s": (result["cpu_s_per_GB"] or 0.0) * result["bytes"] / 1e9}
     if compute_ms or cell.size_bytes == 0:
-        found["sent_bytes"] = sent / (2 * options.warmup + options.steps)
+        found["sent_bytes"] = sent / ((2 * options.warmup + options.steps) * cell.times)
     if compute_ms:
         found["images_per_s"] = cell.batch * cell.ranks / step_ms * 1e3
         found["efficiency"] = compute_ms / step_ms
