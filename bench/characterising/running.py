@@ -7,7 +7,7 @@ from pathlib import Path
 
 from comparing.machine import NoiseMeter
 from comparing.network import open_network, run
-from comparing.processes import run_group
+from comparing.processes import CompareError, run_group
 from comparing.programs import ask_bench, find_program
 from comparing.sides.side import parse_results
 
@@ -26,7 +26,12 @@ def compute_ms_of(network, batch):
 
 def sent_bytes(node):
     """Returns what the node has sent so far, with all headers."""
-    return int(run(node.command(["cat", f"/sys/class/net/{node.interface}/statistics/tx_bytes"])))
+    # /sys still shows the system's own interfaces in another network namespace; /proc/net does not.
+    for line in run(node.command(["cat", "/proc/net/dev"])).splitlines():
+        name, colon, numbers = line.partition(":")
+        if colon and name.strip() == node.interface:
+            return int(numbers.split()[8])
+    raise CompareError(f"{node.netns_file} has no interface {node.interface}")
 
 
 def commands(cell, network, options, compute_ms, path):
