@@ -1,5 +1,8 @@
 #include "bench/sim/order_studies.h"
 
+#include <vector>
+
+#include "bench/sim/parallel.h"
 #include "daemon/base/limits.h"
 
 namespace rueda::scale {
@@ -49,6 +52,32 @@ nlohmann::ordered_json describe(const char* study, const OrderSpec& spec,
           {"unlock_coordinator_bytes", unlocked.coordinator_bytes}};
 }
 
+nlohmann::ordered_json describe_loss(const OrderSpec& spec, const LossTimes& loss) {
+  if (spec.policy == core::DeathPolicy::kFail) {
+    return {{"study", "loss-fail"},
+            {"nodes", spec.nodes},
+            {"all_know_ms", loss.decided_ms},
+            {"messages", loss.messages}};
+  }
+  return {{"study", "loss"},
+          {"nodes", spec.nodes},
+          {"suspected_ms", loss.suspected_ms},
+          {"sealed_ms", loss.sealed_ms},
+          {"decided_ms", loss.decided_ms},
+          {"messages", loss.messages}};
+}
+
+std::vector<OrderResult> run_all(const std::vector<OrderSpec>& specs) {
+  std::vector<OrderResult> results(specs.size());
+  in_parallel(specs.size(), [&](size_t i) { results[i] = run_order(specs[i]); });
+  return results;
+}
+
+void describe_all(const char* study, const std::vector<OrderSpec>& specs, const FoundOrder& found) {
+  const std::vector<OrderResult> results = run_all(specs);
+  for (size_t i = 0; i < specs.size(); ++i) found(describe(study, specs[i], results[i]));
+}
+
 }  // namespace
 
 void run_order_steps(const OrderSpec& spec, const FoundOrder& found) {
@@ -73,44 +102,37 @@ void run_order_steps(const OrderSpec& spec, const FoundOrder& found) {
 }
 
 void study_first_steps(const Parameters& parameters, const FoundOrder& found) {
+  std::vector<OrderSpec> specs;
   for (const int nodes : {1, 4, 16, 64, 256, 1024, limits::kMaxNodes}) {
-    const OrderSpec spec = spec_of(parameters, nodes, kTensors);
-    found(describe("first-steps", spec, run_order(spec)));
+    specs.push_back(spec_of(parameters, nodes, kTensors));
   }
+  describe_all("first-steps", specs, found);
 }
 
 void study_fan_in(const Parameters& parameters, const FoundOrder& found) {
+  std::vector<OrderSpec> specs;
   for (const int fan_in : {2, 4, 8, 16, 32, 64, 128, 512, limits::kMaxNodes - 1}) {
-    OrderSpec spec = spec_of(parameters, limits::kMaxNodes, kFewTensors);
-    spec.parameters.tree_fan_in = fan_in;
-    found(describe("fan-in", spec, run_order(spec)));
+    specs.push_back(spec_of(parameters, limits::kMaxNodes, kFewTensors));
+    specs.back().parameters.tree_fan_in = fan_in;
   }
+  describe_all("fan-in", specs, found);
 }
 
 void study_loss(const Parameters& parameters, const FoundOrder& found) {
-  const auto lose = [&](int nodes, core::DeathPolicy policy) {
+  std::vector<OrderSpec> specs;
+  const auto add = [&](int nodes, core::DeathPolicy policy) {
     OrderSpec spec = spec_of(parameters, nodes, kFewTensors);
     spec.deviates_at.reset();
     spec.policy = policy;
     spec.node_dies = nodes / 2;
-    return *run_order(spec).loss;
+    specs.push_back(spec);
   };
-  for (const int nodes : {4, 16, 64, 256}) {
-    const LossTimes loss = lose(nodes, core::DeathPolicy::kShrink);
-    found({{"study", "loss"},
-           {"nodes", nodes},
-           {"suspected_ms", loss.suspected_ms},
-           {"sealed_ms", loss.sealed_ms},
-           {"decided_ms", loss.decided_ms},
-           {"messages", loss.messages}});
-  }
+  for (const int nodes : {4, 16, 64, 256}) add(nodes, core::DeathPolicy::kShrink);
   for (const int nodes : {4, 16, 64, 256, 1024, limits::kMaxNodes}) {
-    const LossTimes loss = lose(nodes, core::DeathPolicy::kFail);
-    found({{"study", "loss-fail"},
-           {"nodes", nodes},
-           {"all_know_ms", loss.decided_ms},
-           {"messages", loss.messages}});
+    add(nodes, core::DeathPolicy::kFail);
   }
+  const std::vector<OrderResult> results = run_all(specs);
+  for (size_t i = 0; i < specs.size(); ++i) found(describe_loss(specs[i], *results[i].loss));
 }
 
 }  // namespace rueda::scale

@@ -1,6 +1,8 @@
 #include "bench/sim/service.h"
 
 #include <algorithm>
+#include <exception>
+#include <future>
 #include <map>
 #include <numeric>
 #include <tuple>
@@ -8,6 +10,7 @@
 
 #include "bench/sim/order.h"
 #include "daemon/base/limits.h"
+#include "daemon/base/mutex.h"
 
 namespace rueda::scale {
 namespace {
@@ -22,8 +25,38 @@ constexpr int kTensorsOfResNet50 = 161;
 // costs.
 constexpr int kTensorsOfLock = 8;
 
-// Returns what the last of a few steps costs the shipped core. Runs of many nodes take seconds, so
-// each is made once. Not thread-safe.
+// Makes each run of the shipped core once, because those of many nodes take seconds. Thread-safe.
+class Agreements {
+ public:
+  // Returns the last step of the run. Who asks for one that another thread makes waits for it.
+  OrderStep last_step(const OrderSpec& spec) RUEDA_EXCLUDES(mutex_) {
+    const Parameters& p = spec.parameters;
+    const Key key{spec.mode, spec.nodes, p.nic_us, p.switch_us, p.wake_us, p.message_us};
+    std::promise<OrderStep> promise;
+    std::shared_future<OrderStep> known;
+    {
+      const MutexLock lock(mutex_);
+      const auto [found, is_new] = known_.emplace(key, std::shared_future<OrderStep>());
+      if (is_new) found->second = promise.get_future().share();
+      if (!is_new) known = found->second;
+    }
+    if (known.valid()) return known.get();
+    try {
+      promise.set_value(run_order(spec).steps.back());
+    } catch (...) {
+      promise.set_exception(std::current_exception());
+    }
+    const MutexLock lock(mutex_);
+    return known_.at(key).get();
+  }
+
+ private:
+  using Key = std::tuple<core::Coordination, int, double, double, double, double>;
+  Mutex mutex_;
+  std::map<Key, std::shared_future<OrderStep>> known_ RUEDA_GUARDED_BY(mutex_);
+};
+
+// Returns what the last of a few steps costs the shipped core.
 OrderStep agree(const RunSpec& spec) {
   const Parameters& p = spec.parameters;
   const bool cached = spec.mode == Mode::kCached;
@@ -34,12 +67,8 @@ OrderStep agree(const RunSpec& spec) {
   order.tensors = cached ? kTensorsOfResNet50 : kTensorsOfLock;
   order.steps = cached ? kStepsUntilCached : kStepsUntilLocked;
   order.parameters = p;
-  using Key = std::tuple<bool, int, double, double, double, double>;
-  static std::map<Key, OrderStep> known;
-  const Key key{cached, order.nodes, p.nic_us, p.switch_us, p.wake_us, p.message_us};
-  const auto found = known.find(key);
-  if (found != known.end()) return found->second;
-  return known.emplace(key, run_order(order).steps.back()).first->second;
+  static Agreements agreements;
+  return agreements.last_step(order);
 }
 
 // Returns when each node launches: when all of its ranks have their gradients and its daemon, on a
