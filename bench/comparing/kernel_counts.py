@@ -1,6 +1,5 @@
 """Counts the system calls and the switches of every process of the machine, by thread name and by call, with two small eBPF programs at
-the tracepoints sys_enter and sched_switch. The traced processes run at their own pace: a call costs them some 0.1 µs more, where strace
-stops them twice at each. It needs CAP_BPF and CAP_PERFMON, which root has outside of containers."""
+the tracepoints sys_enter and sched_switch. Nothing is stopped at a call, as it is under strace. It needs CAP_BPF and CAP_PERFMON, which root has outside of containers."""
 
 import contextlib
 import ctypes
