@@ -8,6 +8,7 @@
 #include <pthread.h>
 
 #include "daemon/base/no_exception.h"
+#include "daemon/base/soon.h"
 
 namespace rueda::engine {
 namespace {
@@ -61,7 +62,7 @@ void DataLoop::stop() {
   transport_->stop();
 }
 
-void DataLoop::in_loop(std::function<void()> work) { boost::asio::post(io_, std::move(work)); }
+void DataLoop::in_loop(std::function<void()> work) { Soon::run(io_, std::move(work)); }
 
 template <class Work>
 void DataLoop::in_loop(const Key& key, Work work) {

@@ -6,6 +6,7 @@
 
 #include <boost/asio/post.hpp>
 
+#include "daemon/base/soon.h"
 #include "daemon/engine/job/tuning_space.h"
 #include "daemon/engine/ports/data_address.h"
 #include "daemon/engine/ports/proof.h"
@@ -323,7 +324,7 @@ void HostPath::run_here(const Transfer& transfer) {
   if (transfer.has_lost_memory()) status = lost_memory(spec_.layout.node(spec_.self).node_id);
   transferred_here_.push_back({epoch_, transfer.key, status});
   if (transferred_here_.size() > 1) return;  // The first one has seen to it.
-  boost::asio::post(context_.control_loop, lifetime_.guard([this] {
+  Soon::run(context_.control_loop, lifetime_.guard([this] {
     for (const TransferredHere& item : std::exchange(transferred_here_, {})) {
       if (item.epoch != host_.epoch()) continue;
       if (item.status.is_ok()) {
@@ -338,7 +339,7 @@ void HostPath::run_here(const Transfer& transfer) {
 void HostPath::end_later(EndedHere ended) {
   ended_here_.push_back(std::move(ended));
   if (ended_here_.size() > 1) return;  // The first one has seen to it.
-  boost::asio::post(context_.control_loop, lifetime_.guard([this] { tell_ended_here(); }));
+  Soon::run(context_.control_loop, lifetime_.guard([this] { tell_ended_here(); }));
 }
 
 void HostPath::tell_ended_here() {

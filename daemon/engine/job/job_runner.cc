@@ -9,6 +9,7 @@
 #include <spdlog/spdlog.h>
 
 #include "daemon/base/no_exception.h"
+#include "daemon/base/soon.h"
 #include "daemon/engine/job/core_options.h"
 
 namespace rueda::engine {
@@ -76,8 +77,7 @@ void JobRunner::begin_turn() {
   if (std::exchange(turn_pending_, true)) return;
   note_time();
   turn_began_s_ = steady_now_s();
-  boost::asio::post(context_.control_loop,
-                    lifetime_.guard([this] { guarded([this] { end_turn(); }); }));
+  Soon::run(context_.control_loop, lifetime_.guard([this] { guarded([this] { end_turn(); }); }));
 }
 
 void JobRunner::guarded(const std::function<void()>& work) {
@@ -549,7 +549,7 @@ DataEvents JobRunner::data_events(uint32_t process_set, const std::vector<NodeIn
               HandlerWatch::note(cause_);
               if (epoch == core_.epoch()) handle(arguments...);
             })](auto&&... arguments) {
-      boost::asio::post(loop, [news, arguments...]() mutable { news(arguments...); });
+      Soon::run(loop, [news, arguments...]() mutable { news(arguments...); });
     };
   };
   DataEvents events;

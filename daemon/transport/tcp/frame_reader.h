@@ -50,7 +50,8 @@ class FrameReader {
   bool at_boundary() const { return !arriving_ && ahead_begin_ == ahead_end_; }
 
  private:
-  static constexpr size_t kAheadBytes = 4096;
+  // A frame of 4 KiB, its header and its tags come in one call.
+  static constexpr size_t kAheadBytes = 4096 + 256;
 
   std::span<std::byte> payload_memory() const;
   size_t ahead_bytes() const { return ahead_end_ - ahead_begin_; }

@@ -5,10 +5,10 @@
 #include <utility>
 #include <vector>
 
-#include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>
 
 #include "daemon/base/check.h"
+#include "daemon/base/soon.h"
 #include "daemon/transport/frame_check.h"
 #include "daemon/transport/tcp/credit.h"
 #include "daemon/transport/tcp/frame_reader.h"
@@ -37,7 +37,12 @@ class ReceiveConnection : public std::enable_shared_from_this<ReceiveConnection>
     if (keys.is_on()) sealer_.emplace(Protection::kAuthenticate, keys.to_writer);
   }
 
-  void start() { read(); }
+  void start() {
+    // write_some() must not wait; a socket for which this fails has gone, which a read will tell.
+    error_code ignored;
+    socket_.non_blocking(true, ignored);
+    read();
+  }
   void release(uint32_t slot);
   void release_with_others(uint32_t slot);
   void close();
@@ -97,7 +102,7 @@ void ReceiveConnection::release(uint32_t slot) {
   is_urgent_ = true;
   if (is_flush_posted_ || is_in_handler_ || !leaving_.empty()) return;
   is_flush_posted_ = true;
-  asio::post(socket_.get_executor(), [self = shared_from_this()] {
+  Soon::run(socket_.get_executor().context(), [self = shared_from_this()] {
     self->is_flush_posted_ = false;
     self->send_credits();
   });
@@ -110,10 +115,14 @@ void ReceiveConnection::send_credits() {
   for (const Credit& credit : leaving_) states_[credit.slot] = SlotState::kWriters;
   sealed_.clear();
   if (sealer_) append_credits(leaving_, &*sealer_, sealed_);
-  asio::async_write(socket_, sealer_ ? asio::buffer(sealed_) : asio::buffer(leaving_),
-                    [self = shared_from_this()](const error_code& error, size_t) {
-                      self->on_credits_sent(error);
-                    });
+  asio::const_buffer rest = sealer_ ? asio::buffer(sealed_) : asio::buffer(leaving_);
+  // Nearly always all of it leaves at once. An error comes again below.
+  error_code ignored;
+  rest += socket_.write_some(rest, ignored);
+  if (rest.size() == 0) return leaving_.clear();
+  asio::async_write(socket_, rest, [self = shared_from_this()](const error_code& error, size_t) {
+    self->on_credits_sent(error);
+  });
 }
 
 void ReceiveConnection::on_credits_sent(const error_code& error) {

@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include <boost/asio/post.hpp>
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -16,6 +15,7 @@
 #include <sys/socket.h>
 
 #include "daemon/base/check.h"
+#include "daemon/base/soon.h"
 #include "daemon/transport/frame_check.h"
 #include "daemon/transport/tcp/credit.h"
 #include "daemon/transport/tcp/send_queue.h"
@@ -60,7 +60,12 @@ class SendConnection : public std::enable_shared_from_this<SendConnection> {
     if (keys.is_on()) opener_.emplace(Protection::kAuthenticate, keys.to_writer);
   }
 
-  void start() { read_credits(); }
+  void start() {
+    // write_some() must not wait; a socket for which this fails has gone, which a read will tell.
+    error_code ignored;
+    socket_.non_blocking(true, ignored);
+    read_credits();
+  }
   bool slot_free(uint32_t slot) const {
     return events_ != nullptr && slot < slots_.size() && slots_[slot] == Slot::kFree;
   }
@@ -79,6 +84,9 @@ class SendConnection : public std::enable_shared_from_this<SendConnection> {
     kSent,           // It is busy at the reader.
   };
 
+  // Hands the frames to the kernel at once, and flush()es what it has no room for. Asio would run
+  // the handler of a write that is done at once behind another look at all sockets.
+  void flush_now();
   void flush();
   void on_sent(const error_code& error, size_t bytes);
   void report_sent();
@@ -121,10 +129,19 @@ void SendConnection::write(const FrameHeader& header, std::span<const SendBuffer
   if (is_flush_posted_ || is_sending_ || is_in_handler_) return;
   // The frames of one turn of the loop leave together.
   is_flush_posted_ = true;
-  asio::post(socket_.get_executor(), [self = shared_from_this()] {
+  Soon::run(socket_.get_executor().context(), [self = shared_from_this()] {
     self->is_flush_posted_ = false;
-    self->flush();
+    self->flush_now();
   });
+}
+
+void SendConnection::flush_now() {
+  if (events_ == nullptr || is_sending_ || queue_.is_empty()) return;
+  const size_t count = queue_.gather(parts_, kMaxBytesPerTurn);
+  error_code error;
+  const size_t bytes = socket_.write_some(Parts{parts_.data(), parts_.data() + count}, error);
+  if (error == asio::error::would_block) return flush();
+  on_sent(error, bytes);
 }
 
 void SendConnection::flush() {
@@ -191,7 +208,7 @@ void SendConnection::on_credits(const error_code& error, size_t bytes) {
   credit_bytes_ -= taken;
   std::memmove(credits_.data(), credits_.data() + taken, credit_bytes_);
   read_credits();
-  flush();
+  flush_now();
 }
 
 size_t SendConnection::take_all_credits() {

@@ -1,6 +1,8 @@
 #include "daemon/engine/loops/busy_poll_loop.h"
 
 #include <chrono>
+#include <functional>
+#include <vector>
 
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -115,6 +117,49 @@ TEST_F(BusyPollLoopTest, ThereAreLooksBetweenHandlersThatTakeTheirTime) {
   loop.run();
   EXPECT_EQ(turns, 10);
   EXPECT_EQ(first_after_look, 3);
+}
+
+TEST_F(BusyPollLoopTest, DoesSoonWhatAHandlerLeaves) {
+  std::vector<int> done;
+  boost::asio::post(io_, [&] {
+    Soon::run(io_, [&] {
+      done.push_back(2);
+      Soon::run(io_, [&] { done.push_back(3); });
+    });
+    done.push_back(1);
+  });
+  loop_.run();
+  EXPECT_EQ(done, (std::vector{1, 2, 3}));
+}
+
+// Work that always leaves more must not keep the loop from its handlers.
+TEST_F(BusyPollLoopTest, WhatIsDoneSoonForEverLeavesTurnsToHandlers) {
+  bool is_over = false;
+  std::function<void()> again = [&] {
+    if (!is_over) Soon::run(io_, again);
+  };
+  boost::asio::post(io_, [&] {
+    again();
+    boost::asio::post(io_, [&] { is_over = true; });
+  });
+  loop_.run();
+  EXPECT_TRUE(is_over);
+}
+
+// Beside rings in which there is always something, the kernel's news are asked for now and then.
+TEST_F(BusyPollLoopTest, HandlersGetTheirTurnBesideRingsThatAreNeverEmpty) {
+  loop_.watch(rings_);
+  int handled_before = 0;
+  rings_.found = 1'000'000;
+  boost::asio::post(io_, [&] {
+    loop_.stay_awake();
+    boost::asio::post(io_, [&] {
+      handled_before = rings_.handled;
+      rings_.found = 0;
+    });
+  });
+  loop_.run();
+  EXPECT_LE(handled_before, 8);
 }
 
 TEST_F(BusyPollLoopTest, EndsWhenItIsStoppedThoughThereIsMore) {
