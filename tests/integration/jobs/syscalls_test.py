@@ -16,8 +16,9 @@ from harness import IntegrationTest
 
 MOST_ROUNDS = 5
 CANNOT_COUNT = 3
-# (bytes of a rank, nodes): calls and switches an operation of four ranks; docs/decisions/0102-counted-calls.md has what was measured.
-BOUNDS = {("4K", 1): (16, 8), ("4K", 2): (24, 10), ("1M", 2): (90, 16)}
+# (bytes of a rank, nodes): calls and switches an operation of four ranks, a fifth above what docs/performance.md has, or the aim of
+# docs/decisions/0100-counted-calls.md where that is met.
+BOUNDS = {("4K", 1): (16, 8), ("4K", 2): (34, 13), ("1M", 2): (98, 16)}
 
 
 class SyscallsTest(IntegrationTest):
