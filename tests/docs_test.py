@@ -366,6 +366,9 @@ class Documents(unittest.TestCase):
         for tool in ("autotune.py", "compare.py", "growth.py", "jitter.py", "scale.py", "tensorflow_training.py", "train.py"):
             text += subprocess.run([sys.executable, os.path.join(ROOT, "bench", tool), "--help"],
                                    stdout=subprocess.PIPE, text=True, check=True, timeout=20).stdout
+        for command in ("run", "report", "costs", "validate", "predict"):
+            text += subprocess.run([sys.executable, os.path.join(ROOT, "bench", "characterise.py"), command, "--help"],
+                                   stdout=subprocess.PIPE, text=True, check=True, timeout=20).stdout
         for command in ("start", "stop", "plot"):
             text += help_of("ruedactl", "trace", command)
         for command in ("init", "issue", "install", "install-list", "show", "revoke"):

@@ -12,7 +12,8 @@ namespace {
 Network network(const char* name, double lis) {
   Network made;
   made.name = name;
-  for (const bench::Parameter& each : bench::model_by_name(name).value()) {
+  const bench::ParameterList parameters = bench::model_by_name(name).value();
+  for (const bench::Parameter& each : parameters) {
     made.tensors.push_back(each.elements());
   }
   const bench::Compute& compute = bench::compute_on_p100(name);

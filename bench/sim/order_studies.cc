@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "bench/sim/parallel.h"
+#include "bench/base/parallel.h"
 #include "daemon/base/limits.h"
 
 namespace rueda::scale {
@@ -69,7 +69,7 @@ nlohmann::ordered_json describe_loss(const OrderSpec& spec, const LossTimes& los
 
 std::vector<OrderResult> run_all(const std::vector<OrderSpec>& specs) {
   std::vector<OrderResult> results(specs.size());
-  in_parallel(specs.size(), [&](size_t i) { results[i] = run_order(specs[i]); });
+  bench::in_parallel(specs.size(), [&](size_t i) { results[i] = run_order(specs[i]); });
   return results;
 }
 

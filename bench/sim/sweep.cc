@@ -2,8 +2,8 @@
 
 #include <optional>
 
+#include "bench/base/parallel.h"
 #include "bench/sim/paper.h"
-#include "bench/sim/parallel.h"
 #include "daemon/base/limits.h"
 
 namespace rueda::scale {
@@ -42,7 +42,7 @@ class Cells {
   // Gives the results in the order in which the cells were added.
   void run_all(const Found& found) const {
     std::vector<std::optional<RunResult>> results(cells_.size());
-    in_parallel(cells_.size(), [&](size_t i) { results[i] = run(cells_[i].spec, 1); });
+    bench::in_parallel(cells_.size(), [&](size_t i) { results[i] = run(cells_[i].spec, 1); });
     for (size_t i = 0; i < cells_.size(); ++i) {
       if (!cells_[i].shown) continue;
       results[i]->vs_baseline =

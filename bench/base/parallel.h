@@ -4,10 +4,10 @@
 #include <cstddef>
 #include <functional>
 
-namespace rueda::scale {
+namespace rueda::bench {
 
 // Calls each(i) once for each i below `count`, several at a time, and returns when all have ended.
 // If some throw, the exception of the lowest i is thrown on. `each` must be thread-safe.
 void in_parallel(size_t count, const std::function<void(size_t)>& each);
 
-}  // namespace rueda::scale
+}  // namespace rueda::bench

@@ -1,4 +1,4 @@
-#include "bench/sim/parallel.h"
+#include "bench/base/parallel.h"
 
 #include <atomic>
 #include <stdexcept>
@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-namespace rueda::scale {
+namespace rueda::bench {
 namespace {
 
 TEST(ParallelTest, EachIsCalledOnce) {
@@ -33,4 +33,4 @@ TEST(ParallelTest, OneThatThrowsStopsNoOtherAndIsHeardOf) {
 }
 
 }  // namespace
-}  // namespace rueda::scale
+}  // namespace rueda::bench

@@ -1,4 +1,4 @@
-#include "bench/sim/parallel.h"
+#include "bench/base/parallel.h"
 
 #include <algorithm>
 #include <atomic>
@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-namespace rueda::scale {
+namespace rueda::bench {
 
 void in_parallel(size_t count, const std::function<void(size_t)>& each) {
   std::vector<std::exception_ptr> thrown(count);
@@ -30,4 +30,4 @@ void in_parallel(size_t count, const std::function<void(size_t)>& each) {
   }
 }
 
-}  // namespace rueda::scale
+}  // namespace rueda::bench
