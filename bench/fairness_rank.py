@@ -164,7 +164,7 @@ def come_and_go(address, *sayings):
 
 
 def data(address):
-    come_and_go(address, b"RUDH\x06" + os.urandom(123), b"")
+    come_and_go(address, b"RUDH\x07" + os.urandom(123), b"")
 
 
 def http(address):

@@ -3,6 +3,7 @@
 
 import contextlib
 import io
+import json
 import sys
 import unittest
 from pathlib import Path
@@ -23,13 +24,15 @@ class TensorFlowTrainingTest(unittest.TestCase):
     def run_on(self, output):
         options = tensorflow_training.parse(["py", "--ranks", "2", "--steps", "7", "--warmup", "3"])
         with mock.patch.object(tensorflow_training, "run_job", return_value=output) as run_job:
-            rate = tensorflow_training.run(options, "strategy")
-        return rate, run_job.call_args.args[0]
+            result = tensorflow_training.run(options, "strategy")
+        return result, run_job.call_args.args[0]
 
     def test_the_slowest_rank_counts(self):
-        rate, command = self.run_on(said(2.0, 5.5) + "noise\n" + said(1.5, 5.5))
-        self.assertEqual(rate, 1.5)
-        self.assertEqual(command[-7:-1], ["strategy", "6", "2048", "8", "7", "3"])
+        result, command = self.run_on(said(2.0, 5.5) + "noise\n" + said(1.5, 5.5))
+        self.assertEqual(result["steps_a_second"], 1.5)
+        given = json.loads(command[-1])
+        self.assertEqual([given[name] for name in ("way", "layers", "width", "batch", "steps", "warmup")],
+                         ["strategy", 6, 2048, 8, 7, 3])
         self.assertIn("py", command)
 
     def test_ranks_that_are_missing_or_differ_are_an_error(self):
@@ -43,11 +46,16 @@ class TensorFlowTrainingTest(unittest.TestCase):
             with contextlib.redirect_stderr(io.StringIO()), self.assertRaises(SystemExit):
                 tensorflow_training.parse(["py", f"--{name}", "0"])
 
-    def test_the_table_has_the_median_of_ratios(self):
+    def test_the_table_has_medians_and_compares_rounds(self):
         options = tensorflow_training.parse(["py"])
-        options.parameters = 25165824
-        rates = {"rueda": [4.0, 6.0, 5.0], "strategy": [1.0, 2.0, 2.0]}
-        self.assertIn("| 25,165,824 | 8 | 5.00 | 2.00 | 3.0 × |", tensorflow_training.table(rates, options))
+        results = {way: [{"steps_a_second": rate, "parameters": 25165824} for rate in rates]
+                   for way, rates in {"alone": [8.0, 8.0, 8.0], "none": [8.0, 10.0, 8.0], "rueda": [4.0, 6.0, 5.0],
+                                      "strategy": [1.0, 2.0, 2.0]}.items()}
+        text = tensorflow_training.table(results, options)
+        self.assertIn("25,165,824 parameters, 8 rows a rank", text)
+        # 125, 66.7 and 75 ms of a step come on top of 125, 100 and 125: 50, 40 and 37.5 % of it.
+        self.assertIn("| Rueda | 5.00 | 80 | 60 % | 200.0 | 75.0 (40 %) |", text)
+        self.assertIn("Rueda makes 3.0 × as many steps as the strategy (2.5 to 4.0).", text)
 
 
 if __name__ == "__main__":

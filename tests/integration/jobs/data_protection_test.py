@@ -8,7 +8,7 @@ import threading
 import harness
 from harness import IntegrationTest, program, rank, wait_until
 
-HEADER = b"RD\x06"  # with which a frame's header begins, in clear
+HEADER = b"RD\x07"  # with which a frame's header begins, in clear
 STEPS = rank("init", "steps:20:100000", "shutdown")
 
 
