@@ -404,7 +404,7 @@ TEST(Credit, IsCheckedBeforeItIsBelieved) {
   spoilt.magic ^= 1;
   EXPECT_FALSE(spoilt.is_valid(4));
   spoilt = credit;
-  spoilt.version = 7;
+  spoilt.version = kWireVersion + 1;
   EXPECT_FALSE(spoilt.is_valid(4));
   spoilt = credit;
   spoilt.kind = FrameKind::kReduce;

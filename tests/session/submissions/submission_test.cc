@@ -93,7 +93,7 @@ struct WildRecord {
 const WildRecord kWildRecords[] = {
     {"tensor id", [](auto& r) { r.tensor_id = 1; }, "tensor id 1, which was never interned"},
     {"huge tensor id", [](auto& r) { r.tensor_id = ~0u; }, "never interned"},
-    {"flags", [](auto& r) { r.flags = 16; }, "unknown flags 16"},
+    {"flags", [](auto& r) { r.flags = 32; }, "unknown flags 32"},
     {"input arena", [](auto& r) { r.input_arena = 0; }, "input of tensor 'grad' in arena 0"},
     {"output arena", [](auto& r) { r.output_arena = 99; }, "output of tensor 'grad' in arena 99"},
     {"input offset", [](auto& r) { r.input_offset = 12292; }, "outside its arena"},
